@@ -1,0 +1,209 @@
+"""What a connector must do: Protocols of a few methods. A connector subclasses its own and passes that suite of `ragstore.testing`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ragstore.filters import Filter
+    from ragstore.models import AccessColumns, BlobState, FetchedBlob, Match, Row, RowKey
+
+
+class Source(Protocol):
+    """One container (or folder) of blobs.
+
+    - Errors are translated at this edge: throttling and outages raise `TransientError`, missing rights raise `ConfigError` that
+      names the missing role, a blob that cannot be read for a reason of its own raises `PoisonError`.
+    """
+
+    account: str
+    container: str
+
+    def list(self) -> AsyncIterator[BlobState]:
+        """Every current base blob under the prefix that the globs admit, each once.
+
+        - Ends early only by raising: whoever gets to the end has seen everything.
+        - Snapshots, old versions and deleted blobs are left out.
+        - A blob over the size limit is listed too; the caller decides.
+        """
+        ...
+
+    async def state(self, path: str) -> BlobState | None:
+        """The blob as it is now, tags and metadata included; None where it does not exist or the globs leave it out."""
+        ...
+
+    async def fetch(self, path: str, spool: Path) -> FetchedBlob | None:
+        """Download into a new file in the folder `spool`, or None where the blob does not exist.
+
+        - Content is pinned by ETag; a blob that changes meanwhile is read again from the start, never mixed.
+        - Tags, metadata and ACL are read after the content, then the ETag is compared: all three belong together.
+        - The file's name is derived by hashing, never from the path.
+        - A blob larger than the size limit raises `PoisonError("too_large", ...)` without being downloaded.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Give back connections. Nothing else may be called afterwards."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors."""
+
+    fingerprint: str
+    """Covers all that changes a vector: model, revision, pooling, prefixes, dimensions, precision."""
+    dimensions: int
+    max_tokens: int
+    """Longest input, special tokens and prefix included; what is longer is an error in whoever cut the chunk."""
+    price_per_million_tokens: float | None
+    """In US dollars; None where it costs nothing but time."""
+    scripts: frozenset[str] | None
+    """Scripts that the model knows, as Unicode names them (`LATIN`, `CJK` ...); None where it knows all or nobody can tell."""
+
+    async def embed(self, texts: Sequence[str], *, purpose: Literal["document", "query"]) -> NDArray[np.float32]:
+        """Vectors of shape (len(texts), dimensions), L2-normalised, in the order of the texts.
+
+        - Any number of texts, none included; the embedder does its own batching.
+        - Never sees an empty or blank text.
+        - Throttling and outages are retried here with a budget, then raise `TransientError`.
+        - A text that is refused for good raises `PoisonError("embedding_refused", ...)`.
+        """
+        ...
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text as `max_tokens` counts them, special tokens and prefix left out."""
+        ...
+
+    async def close(self) -> None:
+        """Give back threads and connections."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutRows:
+    """Insert rows, or overwrite those of the same chunk id whose generation is not newer."""
+
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropRows:
+    """Delete these chunks of one document where their generation is at most the given one."""
+
+    document_id: str
+    generation: int
+    chunk_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropDocument:
+    """Delete every row of one document whose generation is at most the given one."""
+
+    document_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retag:
+    """Set the access columns of every row of one document; text and vector stay, and so does the generation."""
+
+    document_id: str
+    access: AccessColumns
+
+
+Write = PutRows | DropRows | DropDocument | Retag
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCapabilities:
+    """What a store can do; each flag is tested both ways by the conformance suite."""
+
+    full_text: bool
+    """`search` takes a text query; without it a text query raises `ConfigError`."""
+    exact_filters: bool
+    """Every filter of the algebra is applied exactly; without it the store returns a superset and retrieval re-checks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorQuery:
+    """Nearest rows by cosine."""
+
+    vector: NDArray[np.float32]
+    """Shape (dimensions,), L2-normalised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextQuery:
+    """Best rows by BM25 over their words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreStats:
+    """Sizes, for `status` and `verify`."""
+
+    rows: int
+    detail: Mapping[str, int | str]
+    """What this kind of store has to tell: versions, fragments, unindexed rows."""
+
+
+class Store(Protocol):
+    """Where rows live. One store object is one collection, whose vectors all have the same dimensions.
+
+    - A write that returns is durable and visible to the next `search` of every process.
+    - Writes of one call are applied in their order; each is idempotent, and the call as a whole may be repeated after a crash.
+    """
+
+    capabilities: StoreCapabilities
+
+    async def apply(self, writes: Sequence[Write]) -> None:
+        """Apply the writes in order, in as few commits as the store can do it."""
+        ...
+
+    async def search(self, query: VectorQuery | TextQuery, *, filter: Filter, limit: int) -> list[Match]:
+        """The best rows that satisfy the filter, best first.
+
+        - Filters before it limits: returns `min(limit, matching rows)` matches for a vector query, however few match.
+        - A text query returns only rows that share a word with it.
+        - `NEVER` returns nothing without asking the store.
+        """
+        ...
+
+    def rows(self, document_ids: Sequence[str]) -> AsyncIterator[Row]:
+        """All stored rows of these documents, vectors included, in any order."""
+        ...
+
+    def keys(self, document_ids: Sequence[str] | None = None) -> AsyncIterator[RowKey]:
+        """The key of every stored row (of these documents, or of all), for comparing store and ledger."""
+        ...
+
+    async def maintain(self, *, force: bool = False) -> None:
+        """Compact, index and clean up where it is due; cheap when it is not. One process at a time."""
+        ...
+
+    async def stats(self) -> StoreStats:
+        """Sizes of the collection."""
+        ...
+
+    async def drop(self) -> None:
+        """Delete the whole collection."""
+        ...
+
+    async def close(self) -> None:
+        """Give back handles."""
+        ...
+
+
+class Reranker(Protocol):
+    """Reorders permitted texts by how well they answer; it never sees one that is not permitted."""
+
+    async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+        """A score for each text, higher is better, in the order of the texts."""
+        ...

@@ -1,0 +1,73 @@
+"""A kind and a name in, the connector class out: entry points, loaded on first use, the same door for first and third parties."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal, get_type_hints
+
+from ragstore.errors import ConfigError
+
+Kind = Literal["sources", "embedders", "stores"]
+
+_EXTRAS = {
+    "azure": "azure",
+    "aiohttp": "azure",
+    "openai": "openai",
+    "openvino": "openvino",
+    "sentence_transformers": "sentence-transformers",
+    "torch": "sentence-transformers",
+}
+
+
+def names(kind: Kind) -> list[str]:
+    """The names that `load` accepts for this kind, sorted."""
+    return sorted({entry.name for entry in entry_points(group=f"ragstore.{kind}")})
+
+
+def load(kind: Kind, name: str) -> Any:  # noqa: ANN401 - the caller knows which contract it asked for
+    """The connector class registered under this name.
+
+    Raises `ConfigError`, naming the nearest known name or the extra to install.
+    """
+    found: list[EntryPoint] = list(entry_points(group=f"ragstore.{kind}", name=name))
+    if not found:
+        near = difflib.get_close_matches(name, names(kind), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ConfigError(f"no {kind[:-1]} of type {name!r}{hint} Known: {', '.join(names(kind))}")
+    try:
+        return found[0].load()
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        raise ConfigError(f"the {kind[:-1]} {name!r} needs a package that is not installed: pip install 'ragstore[{extra}]'") from error
+
+
+def build(kind: Kind, name: str, options: Mapping[str, object], **context: object) -> Any:  # noqa: ANN401 - as `load`
+    """An instance of the connector: `options` from the configuration, checked and converted by the types of its constructor, and `context`.
+
+    A constructor takes keyword arguments only. Of the context it is given what it asks for by name (`base`: the folder that relative
+    paths start from; for stores `collection` and `dimensions`). Raises `ConfigError` for an unknown, missing or ill-typed option.
+    """
+    from pydantic import ConfigDict, ValidationError, create_model
+
+    cls = load(kind, name)
+    hints = get_type_hints(cls.__init__)
+    parameters = [p for p in inspect.signature(cls).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    wanted = {p.name: value for p in parameters for key, value in context.items() if key == p.name}
+    fields = {p.name: (hints.get(p.name, object), ... if p.default is p.empty else p.default) for p in parameters if p.name not in wanted}
+    for option in options:
+        if option not in fields:
+            near = difflib.get_close_matches(option, fields, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(fields))}"
+            raise ConfigError(f"[{kind[:-1]}] type = {name!r} has no option {option!r}; {hint}")
+    model = create_model(name, __config__=ConfigDict(arbitrary_types_allowed=True), **fields)  # type: ignore[call-overload]
+    try:
+        checked = model(**options)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
+        raise ConfigError(f"[{kind[:-1]}] type = {name!r}: {problems}") from error
+    return cls(**{field: getattr(checked, field) for field in fields}, **wanted)
