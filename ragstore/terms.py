@@ -1,0 +1,59 @@
+"""A text in, its search terms out: the one analysis that stores use for their full text, for rows and for queries alike.
+
+Scripts that write words without spaces (Chinese, Japanese, Thai ...), and Korean, whose particles stick to the word, become
+overlapping pairs of characters, as CJK analysers do. Everything else is split into words. Stemming and stop words are left to the store.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from typing import Final
+
+_UNSPACED: Final = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Myanmar, Khmer
+    r"\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # kana and Han
+    r"\u1100-\u11ff\uac00-\ud7af"  # Hangul
+    r"\U00020000-\U0003ffff"  # Han beyond the first plane
+)
+# Python's \w leaves out the vowel signs of the Indic scripts, which are part of their words; the dandas are full stops.
+_SIGNS: Final = r"\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84"
+_RUNS: Final = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?P<word>(?:(?![{_UNSPACED}])[^\W_]|[{_SIGNS}])+)")
+_DROPPED: Final = re.compile(r"[\u00ad\u0300-\u036f\u0610-\u061a\u0640\u064b-\u065f\u0670\u200b-\u200d\ufeff]")
+"""Accents, Arabic vowel marks, and characters that only steer the layout."""
+
+
+def fold(text: str) -> str:
+    """The text without case, accents and compatibility forms (`ﬁ`, full width), in composed form."""
+    if text.isascii():
+        return text.lower()
+    return unicodedata.normalize("NFC", _DROPPED.sub("", unicodedata.normalize("NFKD", text.casefold())))
+
+
+def row_terms(text: str) -> Iterator[str]:
+    """The terms under which a row is found: words, and the characters and pairs of characters of unspaced scripts."""
+    for run in _RUNS.finditer(fold(text)):
+        word = run["word"]
+        if word is not None:
+            yield word
+            continue
+        characters = run["unspaced"]
+        yield from characters
+        yield from _pairs(characters)
+
+
+def query_terms(text: str) -> Iterator[str]:
+    """The terms that a query asks for: as `row_terms`, but a single character of an unspaced script only where it stands alone."""
+    for run in _RUNS.finditer(fold(text)):
+        characters = run["unspaced"]
+        if characters is None:
+            yield run["word"]
+        elif len(characters) == 1:
+            yield characters
+        else:
+            yield from _pairs(characters)
+
+
+def _pairs(characters: str) -> Iterator[str]:
+    return (characters[at : at + 2] for at in range(len(characters) - 1))
