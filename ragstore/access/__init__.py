@@ -1,0 +1,17 @@
+"""Who may read what: access attributes and a principal in, columns, a filter and a decision out."""
+
+from __future__ import annotations
+
+from ragstore.access.policy import GroupsPolicy, OpenPolicy, Policy, open_policy
+from ragstore.access.principals import LOCAL_PRINCIPAL, Principals, open_principals, principal_for
+
+__all__ = [
+    "LOCAL_PRINCIPAL",
+    "GroupsPolicy",
+    "OpenPolicy",
+    "Policy",
+    "Principals",
+    "open_policy",
+    "open_principals",
+    "principal_for",
+]

@@ -1,0 +1,219 @@
+"""Access attributes and a principal in; the columns to store, the filter to search with and the decision out."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from typing_extensions import override
+
+from ragstore.access.ids import IdList, ids_of, split_ids
+from ragstore.access.labels import columns_of
+from ragstore.access.rules import parse_rules
+from ragstore.access.watched import WatchedFile
+from ragstore.errors import ConfigError
+from ragstore.filters import ALWAYS, NEVER, AnyOf, Filter
+from ragstore.models import AccessAttributes, AccessColumns, Principal
+
+_COLUMNS_VERSION: Final = 1
+"""Raised when the same attributes would give other columns, so that every index is retagged once."""
+
+_MODES: Final = ("open", "groups", "azure")
+_GROUP_OPTIONS: Final = ("metadata_key", "tag_key", "rules")
+_OPTIONS: Final = ("mode", "principals", *_GROUP_OPTIONS)
+
+
+class Policy(Protocol):
+    """Decides who may read what. Only `grants` is the truth; `columns` and `filter_for` make the search cheap."""
+
+    mode: str
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes whenever the columns derived from the same attributes would change: the index must then be retagged."""
+        ...
+
+    def columns(self, attributes: AccessAttributes, *, media_type: str) -> AccessColumns:
+        """What a store keeps in every row of a blob with these attributes."""
+        ...
+
+    def problems(self, attributes: AccessAttributes) -> list[str]:
+        """What in this blob's attributes was meant to grant and does not; for the report of the sync."""
+        ...
+
+    def lint(self) -> list[str]:
+        """What is wrong with the policy as a whole, whatever the blob."""
+        ...
+
+    def filter_for(self, principal: Principal) -> Filter:
+        """True at least for every row whose columns are up to date and that `grants` would grant.
+
+        - `NEVER` for a principal without an id: it may read nothing in any mode.
+        - Raises `AccessError` where what decides cannot be read.
+        """
+        ...
+
+    def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
+        """Whether this principal may read a blob with these attributes. Raises `AccessError` as `filter_for` does."""
+        ...
+
+
+class OpenPolicy(Policy):
+    """Every principal that has an id reads everything."""
+
+    mode = "open"
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        return _digest("open")
+
+    @override
+    def columns(self, attributes: AccessAttributes, *, media_type: str) -> AccessColumns:
+        return columns_of(attributes, media_type=media_type)
+
+    @override
+    def problems(self, attributes: AccessAttributes) -> list[str]:
+        return []
+
+    @override
+    def lint(self) -> list[str]:
+        return []
+
+    @override
+    def filter_for(self, principal: Principal) -> Filter:
+        return ALWAYS if principal.id.strip() else NEVER
+
+    @override
+    def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
+        return bool(principal.id.strip())
+
+
+class GroupsPolicy(Policy):
+    """A blob is read by the ids that it lists, as a principal or as one of its groups; an empty or missing list is nobody.
+
+    The list comes from exactly one place:
+
+    - `metadata_key`: a metadata entry, ids separated by spaces or commas.
+    - `tag_key`: an index tag, ids separated by spaces. A tag holds 256 characters, which is six GUIDs; further ids go into the tags
+      `KEY-1`, `KEY-2` and so on, whose lists are joined. A blob has at most ten tags, so sixty GUIDs.
+    - `rules`: a TOML file of globs over the blob's path in its container, where the last matching rule decides (`access.rules`).
+
+    An entry that is no id grants nothing and is reported by `problems`. Whoever may write those tags, that metadata or that file decides
+    over access. Raises `ConfigError` unless exactly one of the three is given, or where the rules cannot be read.
+    """
+
+    mode = "groups"
+
+    def __init__(self, *, metadata_key: str | None = None, tag_key: str | None = None, rules: Path | None = None) -> None:
+        given = [name for name, value in zip(_GROUP_OPTIONS, (metadata_key, tag_key, rules), strict=True) if value is not None]
+        if len(given) != 1:
+            found = "none of them" if not given else " and ".join(given)
+            raise ConfigError(f"[access] mode = 'groups' takes exactly one of {', '.join(_GROUP_OPTIONS)}; found {found}")
+        if not (metadata_key or tag_key or rules):
+            raise ConfigError(f"[access] {given[0]} is empty: name the place that lists the allowed ids")
+        self._metadata_key = metadata_key.lower() if metadata_key else None
+        self._tag_key = tag_key
+        self._tag_keys = re.compile(re.escape(tag_key or "") + "(-[1-9][0-9]*)?")
+        self._rules = WatchedFile(rules, lambda data: parse_rules(data, file=rules)) if rules else None
+
+    @property
+    @override
+    def fingerprint(self) -> str:
+        if self._rules:
+            return _digest("groups", "rules", self._rules.current().digest)
+        return _digest("groups", "metadata", self._metadata_key) if self._metadata_key else _digest("groups", "tag", self._tag_key or "")
+
+    @override
+    def columns(self, attributes: AccessAttributes, *, media_type: str) -> AccessColumns:
+        return columns_of(attributes, media_type=media_type, allowed=self._allowed(attributes))
+
+    @override
+    def problems(self, attributes: AccessAttributes) -> list[str]:
+        if self._rules:
+            return self._rules.current().problems_for(attributes.path)
+        return [problem for place, ids in self._lists(attributes) for problem in ids.problems(place)]
+
+    @override
+    def lint(self) -> list[str]:
+        return self._rules.current().lint() if self._rules else []
+
+    @override
+    def filter_for(self, principal: Principal) -> Filter:
+        if self._rules:
+            self._rules.current()  # fails closed before the store is asked, not after
+        ids = ids_of(principal)
+        return AnyOf("allowed", ids) if ids else NEVER
+
+    @override
+    def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
+        return not self._allowed(attributes).isdisjoint(ids_of(principal))
+
+    def _allowed(self, attributes: AccessAttributes) -> frozenset[str]:
+        if self._rules:
+            return self._rules.current().ids_for(attributes.path).granted
+        return frozenset().union(*(ids.granted for _, ids in self._lists(attributes)))
+
+    def _lists(self, attributes: AccessAttributes) -> list[tuple[str, IdList]]:
+        """The blob's own lists, each with the place where it stands."""
+        if self._metadata_key:
+            found = [(key, value) for key, value in attributes.metadata.items() if key.lower() == self._metadata_key]
+            return [(f"metadata {key!r}", split_ids(value, commas=True)) for key, value in found]
+        tags = sorted((key, value) for key, value in attributes.tags.items() if self._tag_keys.fullmatch(key))
+        return [(f"tag {key!r}", split_ids(value, commas=False)) for key, value in tags]
+
+
+def open_policy(settings: Mapping[str, object], base: Path) -> Policy:
+    """The policy that the `[access]` table asks for; paths start from the folder `base`. An option that is None counts as absent.
+
+    Raises `ConfigError` for a missing or unknown mode, an unknown option, an option of another mode, or rules that cannot be read.
+    """
+    options = {key: value for key, value in settings.items() if value is not None}
+    mode = _mode(options)
+    for option, value in options.items():
+        if option not in _OPTIONS:
+            near = difflib.get_close_matches(option, _OPTIONS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_OPTIONS)}"
+            raise ConfigError(f"[access] mode = {mode!r} has no option {option!r}; {hint}")
+        if not isinstance(value, (str, Path)):
+            raise ConfigError(f"[access] {option} must be a string, not {type(value).__name__}")
+    grouped = {option: str(options[option]) for option in _GROUP_OPTIONS if option in options}
+    if mode == "groups":
+        rules = grouped.get("rules")
+        return GroupsPolicy(
+            metadata_key=grouped.get("metadata_key"),
+            tag_key=grouped.get("tag_key"),
+            rules=base / rules if rules else None,
+        )
+    if grouped:
+        # Whoever wrote down who may read did not mean "everyone".
+        raise ConfigError(
+            f"[access] mode = 'open' lets every principal read everything, so {', '.join(grouped)} has no effect: "
+            "set mode = 'groups' or remove the option"
+        )
+    return OpenPolicy()
+
+
+def _mode(options: Mapping[str, object]) -> Literal["open", "groups"]:
+    mode = options.get("mode")
+    if mode == "open":
+        return "open"
+    if mode == "groups":
+        return "groups"
+    if mode == "azure":
+        raise ConfigError("[access] mode = 'azure' (role assignments, conditions and ACLs) is not available in this version; use 'groups'")
+    if mode is None:
+        raise ConfigError("[access] has no mode: write mode = 'groups', or mode = 'open' to let every principal read everything")
+    near = difflib.get_close_matches(str(mode), _MODES, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(f"[access] mode = {mode!r} is unknown{hint} Known: {', '.join(_MODES)}")
+
+
+def _digest(*parts: str) -> str:
+    """16 hex digits over the parts."""
+    text = "\0".join((str(_COLUMNS_VERSION), *parts))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

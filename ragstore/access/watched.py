@@ -1,0 +1,58 @@
+"""A policy file in, its parsed content out, parsed again whenever the file changes; a change that fails denies."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+from ragstore.errors import AccessError, ConfigError
+
+Content = TypeVar("Content")
+
+_SETTLED_NS: Final = 100_000_000
+"""Two writes within one tick of the file system's clock have the same time: a file younger than this is read again."""
+
+
+class WatchedFile(Generic[Content]):
+    """Reads at construction, raising `ConfigError`; later a file that is gone or does not parse raises `AccessError` until it is mended.
+
+    Whether it changed is asked on each call of `current` (one `stat`): time of modification, time of change, size, inode.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], Content]) -> None:
+        self.path = path
+        self._parse = parse
+        self._lock = threading.Lock()
+        self._signature: tuple[int, ...] | None = None
+        self._content = self._read()
+
+    def current(self) -> Content:
+        """The content of the file as it is now. Raises `AccessError` where the file has become unreadable."""
+        with self._lock:
+            try:
+                if self._signature is None or self._signature != self._stat():
+                    self._content = self._read()
+            except ConfigError as error:
+                self._signature = None
+                raise AccessError(f"access is denied to everyone until this is mended: {error}") from error
+            return self._content
+
+    def _stat(self) -> tuple[int, ...]:
+        try:
+            found = self.path.stat()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read {str(self.path)!r}: {error}") from error
+        return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
+
+    def _read(self) -> Content:
+        signature = self._stat()
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read {str(self.path)!r}: {error}") from error
+        content = self._parse(data)
+        self._signature = signature if time.time_ns() - signature[1] > _SETTLED_NS else None
+        return content

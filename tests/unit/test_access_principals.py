@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ragstore.access import LOCAL_PRINCIPAL, Principals, open_principals, principal_for
+from ragstore.errors import AccessError, ConfigError
+from ragstore.models import Principal
+
+GUID = "0a1b2c3d-0000-4000-8000-00000000000f"
+
+
+def load(folder: Path, document: object) -> Principals:
+    file = folder / "principals.json"
+    file.write_text(document if isinstance(document, str) else json.dumps(document), encoding="utf-8")
+    return open_principals({"principals": "principals.json"}, folder)
+
+
+ENTRIES = [
+    {
+        "id": GUID.upper(),
+        "name": "Alice",
+        "groups": ["staff", GUID.upper()],
+        "attributes": {"Eng_Project": ["Baker", "Cascade"], "n": 7, "b": True},
+    },
+    {"id": "bob"},
+    {"id": "carol-1", "name": "Carol"},
+    {"id": "carol-2", "name": "Carol"},
+]
+
+
+@pytest.mark.parametrize("document", [ENTRIES, {"principals": ENTRIES}], ids=["list", "object"])
+@pytest.mark.parametrize("wanted", ["Alice", GUID, GUID.upper()])
+def test_a_principal_is_found_by_name_and_by_id(tmp_path: Path, document: object, wanted: str) -> None:
+    alice = load(tmp_path, document).get(wanted)
+    assert alice == Principal(
+        id=GUID,
+        name="Alice",
+        groups=frozenset({"staff", GUID}),
+        attributes={"Eng_Project": ("Baker", "Cascade"), "n": ("7",), "b": ("true",)},
+    )
+
+
+def test_the_name_is_the_id_where_it_is_missing(tmp_path: Path) -> None:
+    assert load(tmp_path, ENTRIES).get("bob") == Principal(id="bob", name="bob")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Carol", "ambiguous"),
+        ("alice", "did you mean 'Alice'"),
+        ("' OR '1'='1", "unknown"),
+        ("\0", "unknown"),
+        ("x" * 10_000, "unknown"),
+        ("", "unknown"),
+    ],
+)
+def test_an_unknown_or_ambiguous_name_is_an_error(tmp_path: Path, name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as raised:
+        load(tmp_path, ENTRIES).get(name)
+    assert len(str(raised.value)) < 300
+
+
+def test_an_id_that_is_another_ones_name_is_ambiguous(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="ambiguous"):
+        load(tmp_path, [{"id": "bob", "name": "x"}, {"id": "y", "name": "bob"}]).get("bob")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "",
+        "{",
+        "[" * 100_000,
+        "7",
+        "{}",
+        [7],
+        [{"name": "Alice"}],
+        [{"id": ""}],
+        [{"id": 7}],
+        [{"id": "a b"}],
+        [{"id": "a", "name": " "}],
+        [{"id": "a", "group": ["x"]}],
+        [{"id": "a", "groups": "x"}],
+        [{"id": "a", "groups": ["not ok"]}],
+        [{"id": "a", "groups": [None]}],
+        [{"id": "a", "attributes": []}],
+        [{"id": "a", "attributes": {"x": None}}],
+        [{"id": "a"}, {"id": "a"}],
+        [{"id": GUID}, {"id": GUID.upper()}],
+        '[{"id": "a", "groups": ["x"], "groups": []}]',
+    ],
+)
+def test_a_file_that_is_wrong_is_an_error_that_names_it(tmp_path: Path, document: object) -> None:
+    with pytest.raises(ConfigError, match=r"principals\.json"):
+        load(tmp_path, document)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        Principals.load(tmp_path / "none.json")
+
+
+def test_more_than_we_read_may_stand_in_an_entry(tmp_path: Path) -> None:
+    assert load(tmp_path, [{"id": "a", "userPrincipalName": "a@example.com"}]).get("a").id == "a"
+
+
+def test_a_principal_taken_out_of_the_file_is_unknown_at_once(tmp_path: Path) -> None:
+    principals = load(tmp_path, [{"id": "a"}, {"id": "b"}])
+    assert principals.get("a").id == "a"
+    load(tmp_path, [{"id": "b"}])
+    with pytest.raises(ConfigError, match="unknown"):
+        principals.get("a")
+
+
+def test_a_file_that_becomes_unreadable_denies(tmp_path: Path) -> None:
+    principals = load(tmp_path, [{"id": "a"}])
+    (tmp_path / "principals.json").write_text("[", encoding="utf-8")
+    with pytest.raises(AccessError):
+        principals.get("a")
+
+
+def test_in_open_mode_any_name_will_do_and_none_is_the_local_user() -> None:
+    assert principal_for("open", Principals(), None) == LOCAL_PRINCIPAL
+    assert principal_for("open", Principals(), "any one").id == "any one"
+
+
+def test_in_open_mode_a_known_principal_keeps_its_groups(tmp_path: Path) -> None:
+    assert principal_for("open", load(tmp_path, ENTRIES), "Alice").groups == {"staff", GUID}
+
+
+@pytest.mark.parametrize("name", [None, "", " ", "nobody"])
+def test_in_groups_mode_a_missing_or_unknown_principal_is_an_error(tmp_path: Path, name: str | None) -> None:
+    with pytest.raises(ConfigError):
+        principal_for("groups", load(tmp_path, ENTRIES), name)
+    with pytest.raises(ConfigError):
+        principal_for("groups", Principals(), name)
