@@ -1,0 +1,169 @@
+"""`ragstore.toml` and `RAGSTORE_SECTION__KEY` variables in, checked `Settings` out; a wrong key gets the nearest right one named."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from ragstore.errors import ConfigError
+
+_PREFIX = "RAGSTORE_"
+_NOT_SECTIONS = {"SHARED"}
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ConnectorSettings(BaseModel):
+    """A section whose `type` names a connector; the other keys are that connector's options, checked when it is built."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    type: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys beside `type`."""
+        return dict(self.model_extra or {})
+
+
+class ChunkingSettings(_Section):
+    """`[chunking]`."""
+
+    size: int = Field(default=254, ge=16, description="tokens of content in a chunk")
+    min_ratio: float = Field(default=0.3, gt=0, le=0.5)
+
+
+class LedgerSettings(_Section):
+    """`[ledger]`."""
+
+    url: str = "sqlite:///.ragstore/ledger.db"
+
+
+class AccessSettings(_Section):
+    """`[access]`: who may read what. The mode must be said in words."""
+
+    mode: Literal["open", "groups", "azure"]
+    principals: str | None = None
+    metadata_key: str | None = None
+    tag_key: str | None = None
+    rules: str | None = None
+    assignments: str | None = None
+    role_definitions: str | None = None
+    deny_assignments: str | None = None
+
+
+class CacheSettings(_Section):
+    """`[cache]`: vectors of texts that no chunk has any more."""
+
+    keep: int = Field(default=30, ge=0, description="days")
+
+
+class GuardSettings(_Section):
+    """`[guard]`: a listing that would delete more than this share and more than this number of blobs stops and asks."""
+
+    delete_share: float = Field(default=0.3, ge=0, le=1)
+    delete_count: int = Field(default=20, ge=0)
+
+
+class ParsingSettings(_Section):
+    """`[parsing]`: limits of the parser processes."""
+
+    workers: int = Field(default=2, ge=1)
+    seconds: float = Field(default=60, gt=0)
+    memory: int = Field(default=2 * 2**30, ge=256 * 2**20, description="bytes")
+    text: int = Field(default=64 * 2**20, ge=2**20, description="bytes of text from a format that is not plain text")
+
+
+class PromptSettings(_Section):
+    """`[prompt]`."""
+
+    template: str | None = None
+    max_tokens: int = Field(default=3000, ge=64)
+
+
+class Settings(_Section):
+    """All of `ragstore.toml`. `base` is the folder that relative paths start from: where the file lies."""
+
+    base: Path
+    source: tuple[ConnectorSettings, ...] = ()
+    embedder: ConnectorSettings = ConnectorSettings(type="minilm")
+    chunking: ChunkingSettings = ChunkingSettings()
+    store: ConnectorSettings = ConnectorSettings(type="lancedb")
+    ledger: LedgerSettings = LedgerSettings()
+    access: AccessSettings
+    cache: CacheSettings = CacheSettings()
+    guard: GuardSettings = GuardSettings()
+    parsing: ParsingSettings = ParsingSettings()
+    prompt: PromptSettings = PromptSettings()
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object) -> object:
+        return [value] if isinstance(value, Mapping) else value
+
+
+def load(file: Path, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in this file, with the environment's overrides.
+
+    Raises `ConfigError` where the file is missing or unreadable, and for each unknown or ill-typed key.
+    """
+    try:
+        data = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no {str(file)!r}; write one with: ragstore init") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{str(file)!r} cannot be read: {error}") from error
+    if "access" not in data:
+        data["access"] = {}
+    return from_mapping(data, base=file.resolve().parent, environ=environ)
+
+
+def from_mapping(data: Mapping[str, Any], *, base: Path, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings in this mapping (as TOML would give it), with the environment's overrides."""
+    merged = _override(data, os.environ if environ is None else environ)
+    try:
+        return Settings.model_validate({**merged, "base": base})
+    except ValidationError as error:
+        raise ConfigError("; ".join(_problem(item) for item in error.errors(include_url=False))) from error
+
+
+def _override(data: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """`RAGSTORE_STORE__TYPE=memory` sets `[store] type`; a source is overridden only if it is the only one."""
+    merged: dict[str, Any] = {key: dict(value) if isinstance(value, Mapping) else value for key, value in data.items()}
+    for name, value in environ.items():
+        section, separator, key = name.removeprefix(_PREFIX).lower().partition("__")
+        if not name.startswith(_PREFIX) or not separator or section.upper() in _NOT_SECTIONS:
+            continue
+        target = merged.setdefault(section, {})
+        if isinstance(target, list | tuple):
+            if len(target) != 1:
+                raise ConfigError(f"{name} is set, but there are {len(target)} sources; change the file instead")
+            merged[section] = [{**target[0], key: value}]
+        elif isinstance(target, dict):
+            target[key] = value
+        else:
+            raise ConfigError(f"{name} is set, but {section!r} is no section")
+    return merged
+
+
+def _problem(item: Mapping[str, Any]) -> str:
+    """One pydantic error as a sentence that says what to do."""
+    where = [str(part) for part in item["loc"]]
+    if item["type"] == "extra_forbidden":
+        section = type(Settings.model_fields[where[0]].default) if len(where) > 1 else Settings
+        known = [name for name in getattr(section, "model_fields", AccessSettings.model_fields) if name != "base"]
+        if where[0] == "access" and len(where) > 1:
+            known = list(AccessSettings.model_fields)
+        near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+        return f"unknown key {'.'.join(where)!r}; {hint}"
+    if where == ["access", "mode"] and item["type"] == "missing":
+        return '[access] mode must be said: "groups", or "open" if everybody may read everything'
+    return f"{'.'.join(where)}: {item['msg']}"

@@ -1,0 +1,63 @@
+"""The durable record of what is indexed: blobs, chunks, cached vectors, the quarantine, and settings of the whole index."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.sqlite import insert
+
+from ragstore.ledger import vectors as vector_cache
+from ragstore.ledger.connection import Connections
+from ragstore.ledger.documents import Documents
+from ragstore.ledger.quarantine import Quarantine
+from ragstore.ledger.records import ChunkRecord, Commit, Failure, KnownBlob, State
+from ragstore.ledger.schema import settings
+from ragstore.ledger.vectors import Vectors
+
+__all__ = ["ChunkRecord", "Commit", "Failure", "KnownBlob", "Ledger", "State", "Vectors"]
+
+
+class Ledger:
+    """One index's ledger. Methods block for about a millisecond; from async code call those on many rows in a thread."""
+
+    def __init__(self, url: str, *, base: Path) -> None:
+        """Opens or creates it. Raises `ConfigError` for a URL of another kind or a ledger of a newer ragstore."""
+        self._connections = Connections(url, base=base)
+        self.documents = Documents(self._connections)
+        self.quarantine = Quarantine(self._connections)
+
+    def lock_for_writing(self) -> None:
+        """Become the one writer until `close`. Raises `IndexLockedError`."""
+        self._connections.lock_for_writing()
+
+    def vectors(self, fingerprint: str) -> Vectors:
+        """The cached vectors of the embedder with this fingerprint."""
+        return Vectors(self._connections, fingerprint)
+
+    def cached_vectors(self) -> int:
+        """How many vectors are cached, of all embedders."""
+        return vector_cache.count(self._connections)
+
+    def prune_vectors(self, *, keep_days: int) -> int:
+        """Drop cached vectors that no chunk has had for so many days. Returns how many went."""
+        return vector_cache.prune(self._connections, keep_days=keep_days)
+
+    def setting(self, key: str) -> str | None:
+        """A value that holds for the whole index."""
+        with self._connections.read() as connection:
+            found: str | None = connection.execute(select(settings.c.value).where(settings.c.key == key)).scalar_one_or_none()
+            return found
+
+    def set_setting(self, key: str, value: str | None) -> None:
+        """Change or (None) remove such a value; durable when it returns."""
+        with self._connections.write() as connection:
+            if value is None:
+                connection.execute(delete(settings).where(settings.c.key == key))
+            else:
+                statement = insert(settings).on_conflict_do_update(index_elements=["key"], set_={"value": value})
+                connection.execute(statement, [{"key": key, "value": value}])
+
+    def close(self) -> None:
+        """Give back connections and the writer's lock."""
+        self._connections.close()

@@ -1,0 +1,284 @@
+"""Blobs and their chunks: the committed generation of each, swapped in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC
+from itertools import islice
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from ragstore.ledger.connection import Connections
+from ragstore.ledger.records import ChunkRecord, Commit, KnownBlob, State
+from ragstore.ledger.schema import blobs, chunks, vectors
+from ragstore.models import AccessAttributes, BlobId, BlobState, CommittedChunk
+
+T = TypeVar("T")
+
+_KNOWN: list[Any] = [
+    blobs.c[name]
+    for name in (
+        "document_id", "account", "container", "path", "state", "generation", "pending", "etag", "size", "content_type", "sha256",
+        "media_type", "title", "pipeline", "access", "current_access", "columns_hash", "chunks",
+    )
+]  # fmt: skip
+
+_PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
+
+
+class Documents:
+    """The part of the ledger that says what is indexed."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def known(self) -> dict[str, KnownBlob]:
+        """Every blob that is not deleted, by document id."""
+        with self._connections.read() as connection:
+            rows = connection.execute(select(*_KNOWN).where(blobs.c.state != "deleted"))
+            return {row[0]: _known(row) for row in rows}
+
+    def pending(self) -> list[KnownBlob]:
+        """Blobs, deleted ones included, for which a run ended between ledger and store."""
+        with self._connections.read() as connection:
+            return [_known(row) for row in connection.execute(select(*_KNOWN).where(blobs.c.pending == 1))]
+
+    def get(self, document_id: str) -> KnownBlob | None:
+        """One blob, a tombstone too, or None if it was never seen."""
+        with self._connections.read() as connection:
+            row = connection.execute(select(*_KNOWN).where(blobs.c.document_id == document_id)).first()
+            return _known(row) if row else None
+
+    def with_content(self, sha256: str) -> list[KnownBlob]:
+        """The live blobs whose committed content has this hash."""
+        with self._connections.read() as connection:
+            found = connection.execute(select(*_KNOWN).where(blobs.c.sha256 == sha256, blobs.c.state == "live"))
+            return [_known(row) for row in found]
+
+    def chunks(self, document_id: str) -> list[ChunkRecord]:
+        """The committed chunks of one blob in document order."""
+        with self._connections.read() as connection:
+            found = connection.execute(select(chunks).where(chunks.c.document_id == document_id).order_by(chunks.c.ordinal))
+            return [
+                ChunkRecord(
+                    chunk_id=row.chunk_id, start=row.start, end=row.end, page=row.page, heading=row.heading, text_hash=row.text_hash
+                )
+                for row in found
+            ]
+
+    def all_chunk_ids(self) -> Iterator[tuple[str, str]]:
+        """(document id, chunk id) of every committed chunk."""
+        with self._connections.read() as connection:
+            for row in connection.execute(select(chunks.c.document_id, chunks.c.chunk_id)):
+                yield row.document_id, row.chunk_id
+
+    def committed(self, chunk_ids: Sequence[str]) -> Mapping[str, CommittedChunk]:
+        """Those of the chunks that belong to a committed generation; all others must not be shown."""
+        found: dict[str, CommittedChunk] = {}
+        with self._connections.read() as connection:
+            for some in batches(chunk_ids, 500):
+                rows = connection.execute(
+                    select(chunks.c.chunk_id, *_PLACE, *_KNOWN, blobs.c.version)
+                    .join(blobs, blobs.c.document_id == chunks.c.document_id)
+                    .where(chunks.c.chunk_id.in_(some), blobs.c.state.in_(("live", "stale")))
+                )
+                found.update((row.chunk_id, _committed(row)) for row in rows)
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """Numbers of blobs by state, and `chunks`."""
+        with self._connections.read() as connection:
+            rows = connection.execute(select(blobs.c.state, func.count(), func.sum(blobs.c.chunks)).group_by(blobs.c.state)).all()
+            return {**{row[0]: row[1] for row in rows}, "chunks": sum(int(row[2] or 0) for row in rows)}
+
+    def last_indexed(self) -> float | None:
+        """When a commit was made last, in seconds since the epoch."""
+        with self._connections.read() as connection:
+            found: float | None = connection.execute(select(func.max(blobs.c.indexed_at))).scalar_one()
+            return found
+
+    def mark_pending(self, states: Iterable[BlobState]) -> None:
+        """Say, before rows go to the store, that it may hold rows of these documents that no generation lists."""
+        rows = [{**_identity(state.id), **_blank(state), "pending": 1} for state in states]
+        if rows:
+            statement = insert(blobs)
+            with self._connections.write() as connection:
+                connection.execute(statement.on_conflict_do_update(index_elements=["document_id"], set_={"pending": 1}), rows)
+
+    def clear_pending(self, document_ids: Iterable[str]) -> None:
+        """Say that the store holds what is committed of these documents, and nothing else."""
+        rows = [{"id": document_id} for document_id in document_ids]
+        if rows:
+            with self._connections.write() as connection:
+                connection.execute(update(blobs).where(blobs.c.document_id == bindparam("id")).values(pending=0), rows)
+
+    def commit(self, commits: Sequence[Commit]) -> set[str]:
+        """Swap in new generations, all in one transaction. Returns the ids of the documents whose generation was not the expected one."""
+        now = time.time()
+        lost: set[str] = set()
+        with self._connections.write() as connection:
+            for commit in commits:
+                if not _compare_and_set(connection, commit, now):
+                    lost.add(commit.document_id)
+                elif commit.chunks is not None:
+                    _replace_chunks(connection, commit.document_id, commit.chunks, now)
+        return lost
+
+    def withdraw(self, document_ids: Iterable[str], state: State) -> None:
+        """Take committed generations out of every answer at once, leaving the blob deleted, quarantined or deferred; the store follows."""
+        now = time.time()
+        with self._connections.write() as connection:
+            for document_id in document_ids:
+                _replace_chunks(connection, document_id, (), now)
+                values = {"state": state, "pending": 1, "chunks": 0, "title": None, "indexed_at": now}
+                connection.execute(
+                    update(blobs).where(blobs.c.document_id == document_id).values(**values, generation=blobs.c.generation + 1)
+                )
+
+    def note(self, state: BlobState, *, as_state: State) -> None:
+        """Remember a blob that has no committed generation (quarantined or deferred), or that one which serves is stale."""
+        row = {**_identity(state.id), **_blank(state), "state": as_state, "pending": 0}
+        changed = {"state": as_state} if as_state == "stale" else {k: row[k] for k in ("state", "etag", "size", "content_type")}
+        with self._connections.write() as connection:
+            connection.execute(insert(blobs).on_conflict_do_update(index_elements=["document_id"], set_=changed), [row])
+
+    def see_access(self, document_id: str, access: AccessAttributes) -> None:
+        """Store the attributes as they are now; a hit is readable only if these grant as well as those of its generation."""
+        with self._connections.write() as connection:
+            connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(current_access=access.to_json()))
+
+    def forget_etag(self, document_ids: Iterable[str]) -> None:
+        """Make the next run read these blobs again, and write all their rows."""
+        with self._connections.write() as connection:
+            for document_id in document_ids:
+                connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(etag="", sha256=None, pending=1))
+
+
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of at most `size` items (SQLite limits the parameters of a statement)."""
+    iterator = iter(items)
+    while some := list(islice(iterator, size)):
+        yield some
+
+
+def _compare_and_set(connection: Connection, commit: Commit, now: float) -> bool:
+    state = commit.state
+    access = state.access.to_json()
+    values: dict[str, Any] = {
+        "state": "live",
+        "pending": int(commit.pending),
+        "etag": state.etag,
+        "version": state.version,
+        "size": state.size,
+        "modified": state.modified.astimezone(UTC).isoformat(),
+        "content_type": state.content_type,
+        "sha256": commit.sha256,
+        "media_type": commit.media_type,
+        "title": commit.title,
+        "pipeline": commit.pipeline,
+        "access": access,
+        "current_access": access,
+        "columns_hash": commit.columns_hash,
+        "indexed_at": now,
+    }
+    if commit.chunks is not None:
+        values |= {"generation": commit.expected_generation + 1, "chunks": len(commit.chunks)}
+    changed = connection.execute(
+        update(blobs).where(blobs.c.document_id == commit.document_id, blobs.c.generation == commit.expected_generation).values(**values)
+    )
+    return changed.rowcount == 1
+
+
+def _replace_chunks(connection: Connection, document_id: str, records: Sequence[ChunkRecord], now: float) -> None:
+    """Chunks that go leave their vectors in the cache, where their time starts to run."""
+    old = select(chunks.c.text_hash).where(chunks.c.document_id == document_id)
+    gone = {row.text_hash for row in connection.execute(old)} - {record.text_hash for record in records}
+    if gone:
+        statement = update(vectors).where(vectors.c.text_hash == bindparam("hash")).values(used_at=now)
+        connection.execute(statement, [{"hash": text_hash} for text_hash in gone])
+    connection.execute(delete(chunks).where(chunks.c.document_id == document_id))
+    if records:
+        connection.execute(
+            insert(chunks),
+            [
+                {
+                    "chunk_id": record.chunk_id,
+                    "document_id": document_id,
+                    "ordinal": ordinal,
+                    "start": record.start,
+                    "end": record.end,
+                    "page": record.page,
+                    "heading": record.heading,
+                    "text_hash": record.text_hash,
+                }
+                for ordinal, record in enumerate(records)
+            ],
+        )
+
+
+def _identity(blob: BlobId) -> dict[str, Any]:
+    return {"document_id": blob.document_id, "account": blob.account, "container": blob.container, "path": blob.path}
+
+
+def _blank(state: BlobState) -> dict[str, Any]:
+    """A row for a blob of which nothing is committed yet."""
+    access = state.access.to_json()
+    return {
+        "state": "new",
+        "generation": 0,
+        "etag": state.etag,
+        "version": state.version,
+        "size": state.size,
+        "modified": state.modified.astimezone(UTC).isoformat(),
+        "content_type": state.content_type,
+        "media_type": "",
+        "pipeline": "",
+        "access": access,
+        "current_access": access,
+        "columns_hash": "",
+        "chunks": 0,
+        "indexed_at": time.time(),
+    }
+
+
+def _known(row: Row[*tuple[Any, ...]]) -> KnownBlob:
+    return KnownBlob(
+        id=BlobId(account=row[1], container=row[2], path=row[3]),
+        document_id=row[0],
+        state=row[4],
+        generation=row[5],
+        pending=bool(row[6]),
+        etag=row[7],
+        size=row[8],
+        content_type=row[9],
+        sha256=row[10],
+        media_type=row[11],
+        title=row[12],
+        pipeline=row[13],
+        access=row[14],
+        current_access=row[15],
+        columns_hash=row[16],
+        chunks=row[17],
+    )
+
+
+def _committed(row: Row[*tuple[Any, ...]]) -> CommittedChunk:
+    return CommittedChunk(
+        chunk_id=row.chunk_id,
+        document_id=row.document_id,
+        blob=BlobId(account=row.account, container=row.container, path=row.path),
+        start=row.start,
+        end=row.end,
+        page=row.page,
+        heading=row.heading,
+        title=row.title,
+        media_type=row.media_type,
+        version=row.version,
+        etag=row.etag,
+        stale=row.state == "stale",
+        generation_access=AccessAttributes.from_json(row.access),
+        current_access=AccessAttributes.from_json(row.current_access),
+    )

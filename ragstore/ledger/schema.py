@@ -1,0 +1,118 @@
+"""The tables of the ledger, and the migrations that bring an older file up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import Column, Connection, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text, insert, select, update
+
+from ragstore.errors import ConfigError
+
+metadata = MetaData()
+
+settings = Table("settings", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
+"""What holds for the whole index: schema version, embedder, collection."""
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("document_id", String(32), primary_key=True),
+    Column("account", String, nullable=False),
+    Column("container", String, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("state", String, nullable=False),  # live | stale | quarantined | deferred | deleted | new
+    Column("generation", Integer, nullable=False),
+    Column("pending", Integer, nullable=False),  # 1: the store may hold rows or columns that are not the committed ones
+    Column("etag", Text, nullable=False),
+    Column("version", Text),
+    Column("size", Integer, nullable=False),
+    Column("modified", String, nullable=False),
+    Column("content_type", Text),
+    Column("sha256", String(64)),
+    Column("media_type", String, nullable=False),
+    Column("title", Text),
+    Column("pipeline", String, nullable=False),  # fingerprint of parser, chunker and embedder that made the chunks
+    Column("access", Text, nullable=False),  # attributes of the committed generation
+    Column("current_access", Text, nullable=False),  # attributes as last seen
+    Column("columns_hash", String, nullable=False),  # of the access columns that the store's rows should carry
+    Column("chunks", Integer, nullable=False),
+    Column("indexed_at", Float, nullable=False),  # seconds since the epoch
+    Column("sequencer", String),  # of the last event that was applied
+    Index("blobs_by_sha256", "sha256"),
+    Index("blobs_by_pending", "pending"),
+)
+"""One row per blob ever seen; a deleted one stays as a tombstone."""
+
+chunks = Table(
+    "chunks",
+    metadata,
+    Column("chunk_id", String(32), primary_key=True),
+    Column("document_id", String(32), nullable=False),
+    Column("ordinal", Integer, nullable=False),
+    Column("start", Integer, nullable=False),
+    Column("end", Integer, nullable=False),
+    Column("page", Integer),
+    Column("heading", Text),
+    Column("text_hash", String(32), nullable=False),
+    Index("chunks_by_document", "document_id"),
+    sqlite_with_rowid=False,
+)
+"""The chunks of every committed generation, with their spans. A row of the store whose id is not here is never shown."""
+
+vectors = Table(
+    "vectors",
+    metadata,
+    Column("fingerprint", String, nullable=False),
+    Column("text_hash", String(32), nullable=False),
+    Column("vector", LargeBinary, nullable=False),  # little-endian float32
+    Column("used_at", Float, nullable=False),
+    Index("vectors_by_text", "fingerprint", "text_hash", unique=True),
+)
+"""The vector cache: nothing is embedded twice."""
+
+failures = Table(
+    "failures",
+    metadata,
+    Column("document_id", String(32), primary_key=True),
+    Column("blob", Text, nullable=False),
+    Column("kind", String, nullable=False),  # a quarantine kind, or "transient"
+    Column("reason", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("since", Float, nullable=False),
+    Column("etag", Text, nullable=False),
+    Column("sha256", String(64)),
+    Column("pipeline", String, nullable=False),
+    Column("dismissed", Integer, nullable=False),
+)
+"""The quarantine, and the transient failures that the next run mends."""
+
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("feed", Text, primary_key=True),
+    Column("cursor", Text, nullable=False),
+    Column("updated_at", Float, nullable=False),
+)
+"""Where to go on in each feed; saved only when all before it is applied."""
+
+SCHEMA_VERSION: Final = 1
+
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
+"""From version n to n + 1. Each runs in the transaction that also writes the new version."""
+
+
+def prepare(connection: Connection) -> None:
+    """Create the tables, or migrate them to `SCHEMA_VERSION`. Raises `ConfigError` for a ledger of a newer ragstore."""
+    metadata.create_all(connection)
+    found = connection.execute(select(settings.c.value).where(settings.c.key == "schema_version")).scalar_one_or_none()
+    if found is None:
+        connection.execute(insert(settings).values(key="schema_version", value=str(SCHEMA_VERSION)))
+        return
+    version = int(found)
+    if version > SCHEMA_VERSION:
+        raise ConfigError(f"this ledger was written by a newer ragstore (schema {version}, known here: {SCHEMA_VERSION}); upgrade ragstore")
+    while version < SCHEMA_VERSION:
+        MIGRATIONS[version](connection)
+        version += 1
+        connection.execute(update(settings).where(settings.c.key == "schema_version").values(value=str(version)))

@@ -1,0 +1,200 @@
+"""The ledger: a swap is all or nothing, one process writes, and nothing is forgotten that is still needed."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragstore.errors import ConfigError, IndexLockedError
+from ragstore.ledger import ChunkRecord, Commit, Ledger
+from ragstore.models import AccessAttributes, BlobId, BlobState
+
+URL = "sqlite:///ledger.db"
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = Ledger(URL, base=tmp_path)
+    yield ledger
+    ledger.close()
+
+
+def blob(path: str, *, etag: str = "e1", tags: dict[str, str] | None = None) -> BlobState:
+    name = BlobId(account="local", container="docs", path=path)
+    access = AccessAttributes(account="local", container="docs", path=path, tags=tags or {})
+    return BlobState(id=name, etag=etag, size=3, modified=datetime(2026, 1, 1, tzinfo=UTC), access=access)
+
+
+def commit_of(state: BlobState, *, generation: int = 0, chunks: tuple[str, ...] | None = ("a",), pending: bool = False) -> Commit:
+    records = None if chunks is None else tuple(
+        ChunkRecord(chunk_id=f"{state.id.path}-{name}", start=i, end=i + 1, page=None, heading=None, text_hash=name)
+        for i, name in enumerate(chunks)
+    )
+    return Commit(
+        state=state, sha256="00" * 32, media_type="text/plain", title=None, pipeline="p1", columns_hash="c1",
+        expected_generation=generation, chunks=records, pending=pending,
+    )  # fmt: skip
+
+
+def test_a_chunk_is_committed_only_after_the_commit(ledger):
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    assert ledger.documents.committed(["x-a"]) == {}
+    ledger.documents.commit([commit_of(state)])
+    found = ledger.documents.committed(["x-a", "unknown"])
+    assert list(found) == ["x-a"]
+    assert found["x-a"].blob == state.id
+    assert found["x-a"].generation_access == state.access
+
+
+def test_a_commit_against_another_generation_changes_nothing(ledger):
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    assert ledger.documents.commit([commit_of(state)]) == set()
+    late = commit_of(blob("x", etag="old"), generation=0, chunks=("b",))
+    assert ledger.documents.commit([late]) == {state.id.document_id}
+    assert list(ledger.documents.committed(["x-a", "x-b"])) == ["x-a"]
+
+
+def test_a_new_generation_replaces_all_chunks_of_the_old_one(ledger):
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([commit_of(state, chunks=("a", "b"))])
+    ledger.documents.commit([commit_of(state, generation=1, chunks=("b", "c"))])
+    assert [chunk.text_hash for chunk in ledger.documents.chunks(state.id.document_id)] == ["b", "c"]
+    assert set(ledger.documents.committed(["x-a", "x-b", "x-c"])) == {"x-b", "x-c"}
+
+
+def test_new_attributes_keep_generation_and_chunks(ledger):
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([commit_of(state)])
+    ledger.documents.commit([commit_of(blob("x", tags={"k": "v"}), generation=1, chunks=None)])
+    known = ledger.documents.known()[state.id.document_id]
+    assert known.generation == 1
+    assert '"tags":{"k":"v"}' in known.access
+    assert ledger.documents.committed(["x-a"])["x-a"].current_access.tags == {"k": "v"}
+
+
+def test_attributes_seen_before_the_content_is_indexed_restrict_at_once(ledger):
+    state = blob("x", tags={"allow": "everyone"})
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([commit_of(state)])
+    ledger.documents.see_access(state.id.document_id, blob("x").access)
+    chunk = ledger.documents.committed(["x-a"])["x-a"]
+    assert chunk.generation_access.tags == {"allow": "everyone"}
+    assert chunk.current_access.tags == {}
+
+
+@pytest.mark.parametrize("state", ["deleted", "quarantined", "deferred"])
+def test_a_withdrawn_blob_is_in_no_answer_and_the_store_is_told_to_follow(ledger, state):
+    one = blob("x")
+    ledger.documents.mark_pending([one])
+    ledger.documents.commit([commit_of(one)])
+    ledger.documents.withdraw([one.id.document_id], state)
+    assert ledger.documents.committed(["x-a"]) == {}
+    assert [known.id.path for known in ledger.documents.pending()] == ["x"]
+    assert ledger.documents.get(one.id.document_id).generation == 2
+
+
+def test_a_deleted_blob_stays_as_a_tombstone_and_may_come_back(ledger):
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([commit_of(state)])
+    ledger.documents.withdraw([state.id.document_id], "deleted")
+    assert ledger.documents.known() == {}
+    ledger.documents.mark_pending([state])
+    assert ledger.documents.commit([commit_of(state, generation=2)]) == set()
+    assert list(ledger.documents.committed(["x-a"])) == ["x-a"]
+
+
+def test_a_stale_blob_still_serves_and_says_so(ledger):
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([commit_of(state)])
+    ledger.documents.note(blob("x", etag="e2"), as_state="stale")
+    assert ledger.documents.committed(["x-a"])["x-a"].stale
+    assert ledger.documents.get(state.id.document_id).etag == "e1"
+
+
+def test_vectors_are_kept_per_embedder_and_exactly(ledger):
+    vector = np.array([0.1, -2.5, 3e-8], dtype=np.float32)
+    ledger.vectors("one").put({"h": vector})
+    assert np.array_equal(ledger.vectors("one").get(["h", "other"])["h"], vector)
+    assert ledger.vectors("two").get(["h"]) == {}
+    assert ledger.vectors("one").have(["h", "other"]) == {"h"}
+
+
+def test_pruning_spares_vectors_that_a_chunk_still_has(ledger):
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([commit_of(state, chunks=("kept",))])
+    ledger.vectors("f").put({"kept": np.zeros(2, np.float32), "loose": np.zeros(2, np.float32)})
+    assert ledger.prune_vectors(keep_days=1) == 0
+    assert ledger.prune_vectors(keep_days=-1) == 1
+    assert ledger.vectors("f").have(["kept", "loose"]) == {"kept"}
+
+
+def test_a_failure_counts_its_attempts_and_can_be_retried_or_dismissed(ledger):
+    fields = {"document_id": "d", "blob": "docs/x\udcff", "kind": "corrupt", "reason": "bad \ud800", "sha256": None, "pipeline": "p"}
+    ledger.quarantine.add(**fields, etag="e1")
+    ledger.quarantine.add(**fields, etag="e1")
+    (failure,) = ledger.quarantine.all().values()
+    assert (failure.attempts, failure.kind) == (2, "corrupt")
+    assert ledger.quarantine.retry(failure.blob) == 1
+    assert ledger.quarantine.all()["d"].etag == ""
+    assert ledger.quarantine.dismiss(None) == 1
+    assert ledger.quarantine.all()["d"].dismissed
+    ledger.quarantine.clear(["d"])
+    assert ledger.quarantine.all() == {}
+
+
+def test_hostile_names_and_tags_come_back_as_they_were(ledger):
+    for path in ["' OR '1'='1", '"', "%", "\\", "$ne", "😀", "a//b", "x" * 10_000]:
+        state = blob(path, tags={path[:100]: "\0'\";--", "lone": "\ud800"})
+        ledger.documents.mark_pending([state])
+        ledger.documents.commit([commit_of(state)])
+        found = ledger.documents.committed([f"{path}-a"])[f"{path}-a"]
+        assert found.blob.path == path
+        assert found.current_access == state.access
+
+
+def test_a_second_writer_is_told_who_writes(ledger, tmp_path):
+    ledger.lock_for_writing()
+    script = (
+        "import sys; from pathlib import Path; from ragstore.ledger import Ledger; from ragstore.errors import IndexLockedError\n"
+        "ledger = Ledger(sys.argv[1], base=Path(sys.argv[2]))\n"
+        "try: ledger.lock_for_writing()\n"
+        "except IndexLockedError as error: print(error); sys.exit(7)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, URL, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert "another ragstore (process " in done.stdout
+
+
+def test_the_lock_is_free_again_after_close(tmp_path):
+    first = Ledger(URL, base=tmp_path)
+    first.lock_for_writing()
+    second = Ledger(URL, base=tmp_path)
+    with pytest.raises(IndexLockedError):
+        second.lock_for_writing()
+    first.close()
+    second.lock_for_writing()
+    second.close()
+
+
+def test_a_ledger_of_a_newer_ragstore_is_refused(tmp_path):
+    ledger = Ledger(URL, base=tmp_path)
+    ledger.set_setting("schema_version", "999")
+    ledger.close()
+    with pytest.raises(ConfigError, match="newer ragstore"):
+        Ledger(URL, base=tmp_path)
+
+
+@pytest.mark.parametrize("url", ["postgresql://x/y", "sqlite://", "nonsense", "sqlite:///:memory:"])
+def test_another_kind_of_ledger_is_refused_with_the_form_that_works(url, tmp_path):
+    with pytest.raises(ConfigError, match="sqlite:///"):
+        Ledger(url, base=Path(tmp_path))
