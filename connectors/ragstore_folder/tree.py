@@ -1,0 +1,234 @@
+"""A folder in; its files, found by walking or by path, out: one rule for both of what belongs to the folder."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ragstore.errors import ConfigError, RagstoreError, TransientError
+from ragstore.globs import Globs
+from ragstore_folder.names import is_unicode, shown_names
+
+_LOG = logging.getLogger("ragstore.folder")
+
+HIDDEN = frozenset({".git", ".ragstore"})
+"""Never indexed, at any depth: the state of other programs and our own."""
+
+_NO_NAME = frozenset({errno.ENAMETOOLONG, errno.EINVAL, errno.EILSEQ, errno.ELOOP})
+"""What the file system says of a name that it cannot hold, which is thus the name of no file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """A regular file of the tree."""
+
+    path: str
+    """Relative to the root, `/` between segments; what is not Unicode is escaped."""
+    file: str
+    """Where to open it; no part of it is a link that was followed."""
+    stat: os.stat_result
+    is_unicode: bool
+    """Whether `path` is the name that the file really has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folder:
+    path: str
+    """As of `FoundFile`, with `/` at the end; the root is empty."""
+    place: str
+    """Its place in the file system, free of links."""
+    linked: bool
+    """Whether a link led here."""
+    is_unicode: bool
+
+
+@dataclass(slots=True)
+class _Skipped:
+    """What a walk left out that somebody may miss."""
+
+    links: int = 0
+    first_link: str = ""
+    special: int = 0
+
+
+class Tree:
+    """The files under one folder, under a prefix, that the globs admit.
+
+    - A link to a file is followed where it leads to a regular file inside the root. A link to a folder is followed where it leads to a
+      folder inside the root that does not contain the link; links to folders below it are not followed again, so that no loop can arise.
+    - What leaves the root, dangles, or is neither file nor folder is skipped, and a walk logs how many there were.
+    - `hidden_files` are skipped like the names in `HIDDEN`.
+    """
+
+    def __init__(self, *, root: str, prefix: str, globs: Globs, hidden_files: frozenset[str]) -> None:
+        self._root = root
+        self._prefix = prefix
+        self._globs = globs
+        self._hidden_files = hidden_files
+        self._real_root = root
+        self._hidden_places = hidden_files
+
+    def walk(self) -> Iterator[FoundFile]:
+        """Every file, folder by folder, sorted by name within each.
+
+        Raises `ConfigError` where the root does not exist or a folder may not be read, `TransientError` where reading it fails.
+        """
+        skipped = _Skipped()
+        folders = [self._top()]
+        while folders:
+            folder = folders.pop()
+            below: list[_Folder] = []
+            for entry, shown in self._entries(folder):
+                found = self._look_at(entry, shown, folder, skipped)
+                if isinstance(found, FoundFile):
+                    yield found
+                elif found is not None:
+                    below.append(found)
+            folders.extend(reversed(below))
+        if skipped.links or skipped.special:
+            _LOG.warning(
+                "folder.skipped: %d links that lead out of %s or nowhere (the first is %r), %d special files",
+                skipped.links,
+                self._root,
+                skipped.first_link,
+                skipped.special,
+            )
+
+    def find(self, path: str) -> FoundFile | None:
+        """The file that `walk` would give this path, or None. Raises as `walk` does."""
+        segments = path.split("/")
+        if not is_unicode(path) or "\0" in path or not HIDDEN.isdisjoint(segments) or not {"", ".", ".."}.isdisjoint(segments):
+            return None
+        folder = self._top()
+        for number, segment in enumerate(segments, 1):
+            place = self._place(folder, segment)
+            entry = None if place is None else _lstat(place)
+            if place is None or entry is None:
+                return None
+            found = self._follow(place, folder.path + segment, entry, folder, _Skipped())
+            if number == len(segments):
+                return found if isinstance(found, FoundFile) else None
+            if not isinstance(found, _Folder):
+                return None
+            folder = found
+        return None
+
+    def _top(self) -> _Folder:
+        """The root, which is looked up anew each time: it may be a link that somebody turned to another folder."""
+        try:
+            place = os.path.realpath(self._root, strict=True)
+            is_folder = stat.S_ISDIR(os.stat(place).st_mode)  # noqa: PTH116 - paths that are not Unicode stay plain strings here
+        except OSError as error:
+            raise _folder_error(self._root, error) from error
+        if not is_folder:
+            raise ConfigError(f"{self._root!r} is not a folder; set `path` to the folder to index")
+        self._real_root = place
+        self._hidden_places = frozenset(os.path.realpath(file) for file in self._hidden_files)
+        return _Folder(path="", place=place, linked=False, is_unicode=True)
+
+    def _entries(self, folder: _Folder) -> list[tuple[os.DirEntry[str], str]]:
+        """What is in the folder, each with the name to show for it."""
+        try:
+            with os.scandir(folder.place) as scan:
+                entries = sorted(scan, key=lambda entry: entry.name)
+        except OSError as error:
+            if folder.path and isinstance(error, FileNotFoundError | NotADirectoryError):
+                return []  # deleted since its parent was read: it has no files any more
+            raise _folder_error(folder.place, error) from error
+        shown = shown_names(entry.name for entry in entries)
+        return [(entry, shown.get(entry.name, entry.name)) for entry in entries if entry.name not in HIDDEN]
+
+    def _look_at(self, entry: os.DirEntry[str], shown: str, folder: _Folder, skipped: _Skipped) -> FoundFile | _Folder | None:
+        path = folder.path + shown
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                return self._folder(entry.path, path, folder, is_unicode=shown == entry.name)
+            if not entry.is_symlink() and not self._wants(path):
+                return None
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            return None  # deleted since the folder was read
+        except OSError as error:
+            raise _folder_error(folder.place, error) from error
+        return self._follow(entry.path, path, status, folder, skipped)
+
+    def _follow(self, place: str, path: str, status: os.stat_result, folder: _Folder, skipped: _Skipped) -> FoundFile | _Folder | None:
+        """What stands at `place`, through at most one link. `path` ends with the shown name, `place` with the real one."""
+        shown_as_is = path.rpartition("/")[2] == os.path.basename(place)  # noqa: PTH119 - as above
+        linked = stat.S_ISLNK(status.st_mode)
+        if linked:
+            target = self._target(place)
+            reached = None if target is None else _lstat(target)
+            if target is None or reached is None:
+                skipped.links += 1
+                skipped.first_link = skipped.first_link or path
+                return None
+            place, status = target, reached
+        if stat.S_ISDIR(status.st_mode):
+            if linked and (folder.linked or _contains(place, folder.place)):
+                return None  # its files are found on another way
+            return self._folder(place, path, folder, is_unicode=shown_as_is, linked=linked)
+        if not stat.S_ISREG(status.st_mode):
+            skipped.special += 1
+            return None
+        if place in self._hidden_places or not self._wants(path):
+            return None
+        return FoundFile(path=path, file=place, stat=status, is_unicode=folder.is_unicode and shown_as_is)
+
+    def _folder(self, place: str, path: str, parent: _Folder, *, is_unicode: bool, linked: bool = False) -> _Folder | None:
+        below = f"{path}/"
+        if not below.startswith(self._prefix) and not self._prefix.startswith(below):
+            return None
+        if self._globs.prunes(path):
+            return None
+        return _Folder(path=below, place=place, linked=linked or parent.linked, is_unicode=is_unicode and parent.is_unicode)
+
+    def _wants(self, path: str) -> bool:
+        return path.startswith(self._prefix) and self._globs.admits(path)
+
+    def _target(self, link: str) -> str | None:
+        """Where the link leads, or None where that is nowhere, outside the root, or in a hidden folder."""
+        try:
+            target = os.path.realpath(link, strict=True)
+        except OSError:
+            return None
+        if not _contains(self._real_root, target):
+            return None
+        return target if HIDDEN.isdisjoint(Path(target).relative_to(self._real_root).parts) else None
+
+    def _place(self, folder: _Folder, segment: str) -> str | None:
+        """The place of the entry that is shown as `segment`. A real name comes before an escaped one."""
+        place = os.path.join(folder.place, segment)  # noqa: PTH118 - as above
+        if "\\" not in segment or _lstat(place) is not None:
+            return place
+        return next((entry.path for entry, shown in self._entries(folder) if shown == segment), None)
+
+
+def _lstat(place: str) -> os.stat_result | None:
+    """None where there is nothing; an error where nobody can say whether there is."""
+    try:
+        return os.lstat(place)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        if error.errno in _NO_NAME:
+            return None
+        raise _folder_error(os.path.dirname(place), error) from error  # noqa: PTH120 - as above
+
+
+def _contains(folder: str, place: str) -> bool:
+    return place == folder or place.startswith(folder.rstrip(os.sep) + os.sep)
+
+
+def _folder_error(folder: str, error: OSError) -> RagstoreError:
+    """A folder that cannot be read is never a folder without files."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return ConfigError(f"the folder {folder!r} does not exist; set `path` to the folder to index, or mount it again")
+    if isinstance(error, PermissionError):
+        return ConfigError(f"the folder {folder!r} may not be read: give this user read and execute permission on it, or exclude it")
+    return TransientError(f"the folder {folder!r} cannot be read: {error.strerror or error}")
