@@ -1,0 +1,75 @@
+"""A file, its name and declared type in, a document out: the one place that knows which parser reads what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ragstore.errors import PoisonError, RagstoreError
+from ragstore.models import Block, Document
+from ragstore.parsing.blocks import TEXT_LIMIT
+from ragstore.parsing.detect import Detected, detect
+from ragstore.parsing.media_types import KINDS
+from ragstore.parsing.text import parse_text
+
+_CHEAP_SIZE = 2**20
+
+
+def parse(file: Path, *, name: str, declared: str | None, text_limit: int = TEXT_LIMIT) -> Document:
+    """The document in this file; `name` is the blob's path and `declared` its content type, either of which may be wrong.
+
+    Blocks of text, CSV and JSONL are read as they are consumed, so the file must stay where it is until then. `text_limit` is the
+    number of characters that any other format may hold. Raises `PoisonError`, and `OSError` where the file cannot be read.
+    """
+    with _tidy():
+        found = detect(file, name=name, declared=declared)
+        document = _parse(file, found, text_limit)
+    if isinstance(document.blocks, tuple):
+        return document
+    return replace(document, blocks=_tidily(document.blocks))
+
+
+def is_trusted(file: Path, *, name: str, declared: str | None) -> bool:
+    """Whether the file may be parsed in the caller's process: below 1 MB, and of a kind that takes time in proportion to its size."""
+    if file.stat().st_size > _CHEAP_SIZE:
+        return False
+    try:
+        return detect(file, name=name, declared=declared).kind in KINDS.cheap
+    except PoisonError:
+        return True  # `parse` fails the same way, before it reads anything
+
+
+def _parse(file: Path, found: Detected, limit: int) -> Document:
+    match found.kind:
+        case "text" | "markdown" | "source":
+            return parse_text(file, found)
+        case "html":
+            from ragstore.parsing.html import parse_html
+
+            return parse_html(file, found, limit=limit)
+        case _:
+            raise PoisonError("unsupported", f"there is no parser for {found.media_type}")
+
+
+def _tidily(blocks: Iterable[Block]) -> Iterator[Block]:
+    with _tidy():
+        yield from blocks
+
+
+@contextmanager
+def _tidy() -> Iterator[None]:
+    """Whatever a parser raises over hostile bytes becomes a `PoisonError`; an unreadable spool file stays an `OSError`."""
+    try:
+        yield
+    except (RagstoreError, OSError, GeneratorExit, KeyboardInterrupt, SystemExit):
+        raise
+    except RecursionError as error:
+        raise PoisonError("too_deep", "nested too deeply to be read") from error
+    except MemoryError as error:
+        raise PoisonError("too_large", "reading it takes more memory than is allowed") from error
+    except Exception as error:
+        raise PoisonError("corrupt", f"the parser failed: {type(error).__name__}: {str(error)[:200]}") from error
+    except BaseException as error:  # a Rust panic is no Exception
+        raise PoisonError("crashed", f"the parser gave up: {type(error).__name__}: {str(error)[:200]}") from error
