@@ -1,0 +1,149 @@
+"""Weights of a BERT sentence encoder in, a serialised ONNX model (some kilobytes) and its initializers out.
+
+The graph ends in the mean over all tokens that the mask admits and in L2 normalisation. It uses the fused operators that
+onnxruntime brings for the CPU (domain `com.microsoft`): EmbedLayerNormalization, Attention, SkipLayerNormalization, BiasGelu.
+Field numbers are those of onnx.proto (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ragstore_onnx import protobuf
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Weights = Mapping[str, NDArray[np.float32]]
+
+LAYERS: Final = 6
+HEADS: Final = 12
+HIDDEN: Final = 384
+EPSILON: Final = 1e-12  # config.json, layer_norm_eps
+
+_FUSED: Final = "com.microsoft"
+_FLOAT, _INT32, _INT64 = 1, 6, 7  # TensorProto.DataType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What an onnxruntime session is made of."""
+
+    graph: bytes
+    """A ModelProto. Inputs `ids` and `mask` (int32, batch x tokens, padded on the right), output `vectors` (float32, batch x hidden)."""
+    initializers: Mapping[str, NDArray[np.float32]]
+    """The graph names them as external data; hand them over with `SessionOptions.add_external_initializers`."""
+
+
+def build(weights: Weights) -> Model:
+    """The model over these weights, which are named as `transformers.BertModel` names them."""
+    initializers = _arrange(weights)
+    nodes = [_node("EmbedLayerNormalization", ["ids", "", "words", "positions", "", "words.gain", "words.bias", "mask"],
+                   ["x0", "lengths"], domain=_FUSED, epsilon=EPSILON)]  # fmt: skip
+    for layer in range(LAYERS):
+        nodes += _layer(layer)
+    nodes += [
+        _node("Cast", ["mask"], ["mask.float"], to=_FLOAT),
+        _node("Unsqueeze", ["mask.float", "one"], ["mask.row"]),
+        # The sum over the tokens; dividing by their number would cancel in the normalisation.
+        _node("MatMul", ["mask.row", f"x{LAYERS}"], ["sum.row"]),
+        _node("Squeeze", ["sum.row", "one"], ["sum"]),
+        _node("LpNormalization", ["sum"], ["vectors"], axis=-1, p=2),
+    ]
+    graph = [
+        *(protobuf.message(1, node) for node in nodes),
+        protobuf.text(2, "sentence-encoder"),
+        *(protobuf.message(5, _external(name, array.shape)) for name, array in initializers.items()),
+        protobuf.message(5, protobuf.integer(1, 1), protobuf.integer(2, _INT64), protobuf.integer(7, 1), protobuf.text(8, "one")),
+        protobuf.message(11, _value("ids", _INT32, ["batch", "tokens"])),
+        protobuf.message(11, _value("mask", _INT32, ["batch", "tokens"])),
+        protobuf.message(12, _value("vectors", _FLOAT, ["batch", HIDDEN])),
+    ]
+    model = [
+        protobuf.integer(1, 8),  # ir_version
+        protobuf.message(8, protobuf.text(1, ""), protobuf.integer(2, 17)),
+        protobuf.message(8, protobuf.text(1, _FUSED), protobuf.integer(2, 1)),
+        protobuf.message(7, *graph),
+    ]
+    return Model(graph=b"".join(model), initializers=initializers)
+
+
+def _layer(layer: int) -> list[bytes]:
+    """One transformer layer: `x{layer}` to `x{layer + 1}`."""
+    x, name = f"x{layer}", f"layer{layer}"
+    return [
+        _node("Attention", [x, f"{name}.qkv", f"{name}.qkv.bias", "lengths"], [f"{name}.heads"], domain=_FUSED, num_heads=HEADS),
+        _node("MatMul", [f"{name}.heads", f"{name}.out"], [f"{name}.attended"]),
+        _skip(f"{name}.attended", x, f"{name}.out", f"{name}.middle"),
+        _node("MatMul", [f"{name}.middle", f"{name}.up"], [f"{name}.wide"]),
+        _node("BiasGelu", [f"{name}.wide", f"{name}.up.bias"], [f"{name}.active"], domain=_FUSED),
+        _node("MatMul", [f"{name}.active", f"{name}.down"], [f"{name}.narrow"]),
+        _skip(f"{name}.narrow", f"{name}.middle", f"{name}.down", f"x{layer + 1}"),
+    ]
+
+
+def _skip(value: str, residual: str, weight: str, output: str) -> bytes:
+    """LayerNorm(value + bias + residual)."""
+    inputs = [value, residual, f"{weight}.gain", f"{weight}.shift", f"{weight}.bias"]
+    return _node("SkipLayerNormalization", inputs, [output], domain=_FUSED, epsilon=EPSILON)
+
+
+def _arrange(weights: Weights) -> dict[str, NDArray[np.float32]]:
+    """The arrays as the operators want them: matrices input x output, query, key and value side by side."""
+    import numpy as np
+
+    def matrix(name: str) -> NDArray[np.float32]:
+        return np.ascontiguousarray(weights[f"{name}.weight"].T)
+
+    arranged = {
+        "words": weights["embeddings.word_embeddings.weight"],
+        # There is one segment only, so that its embedding is part of every position's.
+        "positions": weights["embeddings.position_embeddings.weight"] + weights["embeddings.token_type_embeddings.weight"][0],
+        "words.gain": weights["embeddings.LayerNorm.weight"],
+        "words.bias": weights["embeddings.LayerNorm.bias"],
+    }
+    for layer in range(LAYERS):
+        old, new = f"encoder.layer.{layer}", f"layer{layer}"
+        parts = [f"{old}.attention.self.{part}" for part in ("query", "key", "value")]
+        arranged[f"{new}.qkv"] = np.concatenate([weights[f"{part}.weight"].T for part in parts], axis=1)
+        arranged[f"{new}.qkv.bias"] = np.concatenate([weights[f"{part}.bias"] for part in parts])
+        for short, long in (("out", "attention.output.dense"), ("up", "intermediate.dense"), ("down", "output.dense")):
+            arranged[f"{new}.{short}"] = matrix(f"{old}.{long}")
+            arranged[f"{new}.{short}.bias"] = weights[f"{old}.{long}.bias"]
+        for short, long in (("out", "attention.output.LayerNorm"), ("down", "output.LayerNorm")):
+            arranged[f"{new}.{short}.gain"] = weights[f"{old}.{long}.weight"]
+            arranged[f"{new}.{short}.shift"] = weights[f"{old}.{long}.bias"]
+    return arranged
+
+
+def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], *, domain: str = "", **attributes: float) -> bytes:
+    """A NodeProto; an attribute is an int or a float by its Python type."""
+    fields = [protobuf.text(1, name) for name in inputs]
+    fields += [protobuf.text(2, name) for name in outputs]
+    fields.append(protobuf.text(4, operator))
+    for name, value in attributes.items():
+        kind = (
+            [protobuf.integer(3, value), protobuf.integer(20, 2)]
+            if isinstance(value, int)
+            else [protobuf.float32(2, value), protobuf.integer(20, 1)]
+        )
+        fields.append(protobuf.message(5, protobuf.text(1, name), *kind))
+    fields.append(protobuf.text(7, domain))
+    return b"".join(fields)
+
+
+def _external(name: str, shape: Sequence[int]) -> bytes:
+    """A float TensorProto whose data lies outside of the model; the location is never opened."""
+    location = protobuf.message(13, protobuf.text(1, "location"), protobuf.text(2, "memory"))
+    dimensions = [protobuf.integer(1, size) for size in shape]
+    return b"".join([*dimensions, protobuf.integer(2, _FLOAT), protobuf.text(8, name), location, protobuf.integer(14, 1)])
+
+
+def _value(name: str, kind: int, shape: Sequence[int | str]) -> bytes:
+    """A ValueInfoProto; a dimension is a size or a name."""
+    dimensions = [protobuf.message(1, protobuf.integer(1, size) if isinstance(size, int) else protobuf.text(2, size)) for size in shape]
+    tensor = protobuf.message(1, protobuf.integer(1, kind), protobuf.message(2, *dimensions))
+    return protobuf.text(1, name) + protobuf.message(2, tensor)
