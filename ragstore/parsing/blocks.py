@@ -76,7 +76,7 @@ class TextBuilder:
         if self.length > self._limit:
             raise PoisonError("too_large", f"holds more than {self._limit} characters of text")
         self._pieces.append(text)
-        self._visible = self._visible or not text.isspace()
+        self._visible = self._visible or bool(text and not text.isspace())
 
     def page(self, number: int) -> None:
         """A page begins here."""

@@ -45,6 +45,18 @@ def _parse(file: Path, found: Detected, limit: int) -> Document:
     match found.kind:
         case "text" | "markdown" | "source":
             return parse_text(file, found)
+        case "csv" | "jsonl":
+            from ragstore.parsing.tabular import parse_csv, parse_jsonl
+
+            return parse_csv(file, found) if found.kind == "csv" else parse_jsonl(file, found)
+        case "json" | "notebook":
+            from ragstore.parsing.json_text import parse_json, parse_notebook
+
+            return (parse_json if found.kind == "json" else parse_notebook)(file, found, limit=limit)
+        case "pdf":
+            from ragstore.parsing.pdf import parse_pdf
+
+            return parse_pdf(file, found, limit=limit)
         case "html":
             from ragstore.parsing.html import parse_html
 
