@@ -76,7 +76,7 @@ class DocumentChunker:
         from ragstore.chunking.splitter import Structure
 
         spans, self._fence = fences(block.text, self._fence) if self._separators.structure is None else ([], None)
-        structure = Structure(headings={mark.start - block.start: mark for mark in block.headings}, fences=spans)
+        structure = Structure(headings=((mark.start - block.start, mark) for mark in block.headings), fences=spans)
         parts = self._parts(block.text, structure, (0, len(block.text)), self._size * UNIT)
         return list(self._placed(block, self._within_size(block.text, structure, parts)))
 

@@ -8,13 +8,15 @@ from typing import Final
 
 from langchain_text_splitters import Language, RecursiveCharacterTextSplitter
 
-PARAGRAPH: Final = r"\r?\n(?:[ \t]*\r?\n)+|\f"
-LINE: Final = r"\r?\n|\r(?!\n)|[\x0b\x85\u2028\u2029]"
+# A pattern that begins with a plain character is searched for several times as fast as one that begins with a choice.
+PAGE: Final = r"\f"
+PARAGRAPH: Final = r"\n\s*\n"
+LINE: Final = r"[\n\x0b\x85\u2028\u2029]|\r(?!\n)"
 SENTENCE: Final = r"[.!?;][\"'”’)\]]*[ \t\u00a0]+|[。！？；｡…।॥؟۔][」』”’）》]*[ \t\u3000]*"
 CLAUSE: Final = r"[，、：､]"
 WORD: Final = r"[^\S\r\n]+"
 
-_GENERIC: Final = (PARAGRAPH, LINE, SENTENCE, CLAUSE, WORD)
+_GENERIC: Final = (PAGE, PARAGRAPH, LINE, SENTENCE, CLAUSE, WORD)
 
 _ALIASES: Final = {
     "c": Language.C,

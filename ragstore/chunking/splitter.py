@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from zlib import crc32
 
+import numpy as np
 from langchain_text_splitters import RecursiveCharacterTextSplitter
+from numpy.typing import NDArray
 from typing_extensions import override
 
-from ragstore.chunking.estimate import UNIT, estimate
+from ragstore.chunking.estimate import UNIT, running_estimate
 from ragstore.chunking.graphemes import slices
 from ragstore.chunking.separators import Separators
 from ragstore.models import HeadingMark
@@ -19,37 +21,43 @@ _PARAGRAPH, _SENTENCE_LINE, _LINE, _SENTENCE, _WORD = 10, 12, 14, 16, 18
 _STRUCTURE = 8
 _IN_FENCE = 20
 _BELOW_HEADING = 50
+_PER_CHARACTER = 32
+"""Hundredths of a token that a character of Markdown has on average."""
 _CONTEXT = 64
 """Characters on either side of a boundary that break a tie between boundaries of one rank."""
 
 _SENTENCE_ENDS = ".!?:;。！？；…”\"'）)|>।؟"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
     """What is known of a text apart from its characters, in offsets of that text."""
 
-    headings: Mapping[int, HeadingMark]
-    """By offset of the first character."""
-    fences: Sequence[tuple[int, int]]
-    """Spans of fenced code, in order, from the first character of the opening line to behind the closing one."""
+    def __init__(self, *, headings: Iterable[tuple[int, HeadingMark]], fences: Sequence[tuple[int, int]]) -> None:
+        self.headings = dict(headings)
+        """By offset of the first character."""
+        self.fences = fences
+        """Spans of fenced code, in order, from the first character of the opening line to behind the closing one."""
+        self._offsets = sorted(self.headings)
+
+    def offsets(self, start: int, end: int) -> list[int]:
+        """Where headings begin in `start <= offset < end`, in order."""
+        return self._offsets[bisect_left(self._offsets, start) : bisect_left(self._offsets, end)]
 
 
 class _PieceSplitter(RecursiveCharacterTextSplitter):
-    """Takes a text to pieces at the strongest separator that makes each small enough, and leaves them apart.
+    """Takes a text to pieces at the strongest separator that makes each short enough, and leaves them apart.
 
-    Merging from the left, as the library does, moves every boundary behind an edit; `cuts` merges by content instead.
+    Merging from the left, as the library does, moves every boundary behind an edit; `StableSplitter` merges by content instead.
     """
 
-    def __init__(self, *, patterns: Sequence[str], limit: int) -> None:
+    def __init__(self, *, patterns: Sequence[str], characters: int) -> None:
         super().__init__(
             separators=list(patterns),
             is_separator_regex=True,
             keep_separator="end",
             strip_whitespace=False,
-            chunk_size=limit,
+            chunk_size=characters,
             chunk_overlap=0,
-            length_function=estimate,
         )
 
     @override
@@ -58,7 +66,7 @@ class _PieceSplitter(RecursiveCharacterTextSplitter):
 
 
 class StableSplitter:
-    """Cuts a text into parts of about `limit` tokens at most, at boundaries that depend on nearby text only.
+    """Cuts a text into parts of about `limit` hundredths of a token at most, at boundaries that depend on nearby text only.
 
     The best boundary between `min_ratio * limit` and `limit` ends a part: the highest heading, else a structural line of code, a
     paragraph, a line, a sentence, a word; among equals the one whose surroundings have the smallest CRC. Two versions of a text
@@ -66,93 +74,101 @@ class StableSplitter:
     """
 
     def __init__(self, *, separators: Separators, limit: int, min_ratio: float) -> None:
-        self._structure = separators.structure
+        self._code = separators.structure
         self._limit = max(1, limit)
         self._least = int(self._limit * min_ratio)
         # A part that has not reached the minimum still has room for any piece of this size.
         self._piece = max(1, self._limit - self._least)
-        self._pieces = _PieceSplitter(patterns=separators.patterns, limit=self._piece)
+        self._coarse = _PieceSplitter(patterns=separators.patterns, characters=max(1, self._piece // _PER_CHARACTER))
+        self._fine = _PieceSplitter(patterns=separators.patterns, characters=max(1, self._piece // UNIT))
 
     def cuts(self, text: str, structure: Structure, start: int, end: int) -> list[int]:
         """Offsets at which the parts of `text[start:end]` end, in order; the last is `end`."""
-        ends: list[int] = []
-        keys: list[int] = []
-        totals: list[int] = []
-        total, begin = 0, start
-        for piece in self._take_to_pieces(text, structure, start, end):
-            total += estimate(piece)
-            stop = begin + len(piece)
-            totals.append(total)
-            ends.append(stop)
-            keys.append(self._key(text, structure, begin, stop) if stop < end else 0)
-            begin = stop
-        return [ends[index] for index in self._choose(totals, keys)]
+        if start == end:
+            return []
+        sums = running_estimate(text[start:end])
+        if sums[-1] <= self._limit:
+            return [end]
+        offsets = self._take_to_pieces(text[start:end], sums, [mark - start for mark in structure.offsets(start, end)])
+        totals = sums[offsets].tolist()
+        return list(self._choose(text, structure, [start + offset for offset in offsets], totals))
 
-    def _take_to_pieces(self, text: str, structure: Structure, start: int, end: int) -> Iterator[str]:
-        """Pieces that tile the span: no piece runs over a heading, none is much over the limit."""
-        borders = sorted(offset for offset in structure.headings if start < offset < end)
-        for begin, stop in zip([start, *borders], [*borders, end], strict=True):
-            for piece in self._pieces.split_text(text[begin:stop]):
-                if len(piece) > 1 and estimate(piece) > self._piece:
-                    yield from self._slice(piece)
-                else:
-                    yield piece
+    def _take_to_pieces(self, text: str, sums: NDArray[np.int64], headings: Sequence[int]) -> list[int]:
+        """The offsets where pieces meet, 0 and the end included: no piece runs over a heading, none is much over the limit."""
+        offsets = list(accumulate(map(len, self._coarse.split_text(text)), initial=0))
+        if headings:
+            offsets = sorted({*offsets, *headings})
+        sizes = np.diff(sums[offsets])
+        for index in np.flatnonzero(sizes > self._piece)[::-1].tolist():
+            begin, stop = offsets[index : index + 2]
+            pieces = [part for piece in self._fine.split_text(text[begin:stop]) for part in self._slice(piece)]
+            offsets[index : index + 2] = accumulate(map(len, pieces), initial=begin)
+        return offsets
 
     def _slice(self, run: str) -> Iterator[str]:
         """A run without separators, cut by characters: about two make a token in ASCII, one elsewhere."""
         most = max(1, self._piece * (2 if run.isascii() else 1) // UNIT)
         return slices(run, most, max(1, most // 3))
 
-    def _choose(self, totals: Sequence[int], keys: Sequence[int]) -> Iterator[int]:
-        """Indexes of the pieces that end a part."""
-        last = len(totals) - 1
-        first, before = 0, 0
-        while first <= last and totals[last] - before > self._limit:
-            low = max(bisect_left(totals, before + self._least, first), first)
-            high = max(bisect_right(totals, before + self._limit, first), low + 1)
+    def _choose(self, text: str, structure: Structure, offsets: Sequence[int], totals: Sequence[int]) -> Iterator[int]:
+        """The offsets among these where a part ends; `totals` has the size of all before each."""
+        first, last, whole = 0, len(offsets) - 1, totals[-1]
+        while whole - totals[first] > self._limit and first + 1 < last:
+            low = min(bisect_left(totals, totals[first] + self._least, first + 1), last - 1)
+            high = min(max(bisect_right(totals, totals[first] + self._limit, low), low + 1), last)
             # Leave enough for a last part of its own, where that is possible.
-            roomy = bisect_right(totals, totals[last] - self._least, low, high)
-            window = keys[low : roomy if roomy > low else high]
-            cut = min(low + window.index(min(window)), last)
-            yield cut
-            first, before = cut + 1, totals[cut]
-        if first <= last:
-            yield last
+            roomy = bisect_right(totals, whole - self._least, low, high)
+            first = self._best(text, structure, offsets, range(low, roomy if roomy > low else high))
+            yield offsets[first]
+        yield offsets[last]
 
-    def _key(self, text: str, structure: Structure, begin: int, stop: int) -> int:
-        """How good a cut at `stop` is, behind the piece that began at `begin`; smaller is better."""
-        around = text[stop : stop + _CONTEXT] + text[max(0, stop - _CONTEXT) : stop]
-        return self._rank(text, structure, begin, stop) << 32 | crc32(around.encode("utf-8", "surrogatepass"))
+    def _best(self, text: str, structure: Structure, offsets: Sequence[int], window: range) -> int:
+        """The index in the window of the offset where a cut does least harm."""
+        headings = structure.offsets(offsets[window[0]], offsets[window[-1]] + 1)
+        if headings:
+            level = min(structure.headings[offset].level for offset in headings)
+            equals = [offset for offset in headings if structure.headings[offset].level == level]
+        else:
+            ranks = [self._rank(text, structure, offsets[index - 1], offsets[index]) for index in window]
+            best = min(ranks)
+            equals = [offsets[index] for index, rank in zip(window, ranks, strict=True) if rank == best]
+        chosen = equals[0] if len(equals) == 1 else min(equals, key=lambda offset: _surroundings(text, offset))
+        return bisect_left(offsets, chosen, window.start, window.stop)
 
     def _rank(self, text: str, structure: Structure, begin: int, stop: int) -> int:
-        heading = structure.headings.get(stop)
-        if heading is not None:
-            return heading.level
+        """How good a cut at `stop` is, behind the piece that began at `begin`; smaller is better."""
+        headings = structure.headings
         rank = self._rank_of_separator(text, begin, stop)
         if structure.fences and _inside(structure.fences, stop):
             rank += _IN_FENCE
-        above = structure.headings.get(begin)
-        if above is not None and stop - begin < 2 * len(above.text) + 2 * above.level:
+        if begin in headings and stop - begin < 2 * len(headings[begin].text) + 2 * headings[begin].level:
             rank += _BELOW_HEADING
         return rank
 
     def _rank_of_separator(self, text: str, begin: int, stop: int) -> int:
         last = text[stop - 1]
+        if last == "\n":
+            if self._code is not None and self._code.match(text, stop):
+                return _STRUCTURE
+            line = text[begin : stop - 1].rstrip(" \t\r")
+            last = line[-1:]
+            if last in ("", "\n"):
+                return _PARAGRAPH
+            return _SENTENCE_LINE if last in _SENTENCE_ENDS else _LINE
         if last == "\f":
             return _PARAGRAPH
-        if last != "\n":
-            if last.isspace():
-                last = text[begin:stop].rstrip()[-1:]
-            return _SENTENCE if last in _SENTENCE_ENDS else _WORD
-        if self._structure is not None and self._structure.match(text, stop):
-            return _STRUCTURE
-        line = text[begin : stop - 1].rstrip(" \t\r")
-        if line.endswith("\n") or not line:
-            return _PARAGRAPH
-        return _SENTENCE_LINE if line[-1] in _SENTENCE_ENDS else _LINE
+        if last.isspace():
+            last = text[begin:stop].rstrip()[-1:]
+        return _SENTENCE if last in _SENTENCE_ENDS else _WORD
 
 
 def _inside(spans: Sequence[tuple[int, int]], offset: int) -> bool:
     """Whether the offset is between the ends of one of the spans, which are in order and do not overlap."""
     index = bisect_left(spans, (offset, -1)) - 1
     return index >= 0 and spans[index][0] < offset < spans[index][1]
+
+
+def _surroundings(text: str, offset: int) -> int:
+    """A hash of the text on both sides of a boundary."""
+    around = text[max(0, offset - _CONTEXT) : offset + _CONTEXT]
+    return crc32(around.encode("utf-8", "surrogatepass"))
