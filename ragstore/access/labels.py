@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from ragstore.models import AccessAttributes, AccessColumns
@@ -32,7 +32,7 @@ def label(kind: LabelKind, key: str, value: str) -> str:
 def columns_of(attributes: AccessAttributes, *, media_type: str, allowed: Iterable[str] = ()) -> AccessColumns:
     """The columns of every row of a blob with these attributes; lists are sorted, so equal attributes give equal columns."""
     entries: list[tuple[LabelKind, str, str]] = [("tag", key, value) for key, value in attributes.tags.items()]
-    entries += [("metadata", key, value) for key, value in attributes.metadata.items()]
+    entries += [("metadata", key, value) for key, value in fold_keys(attributes.metadata).items()]
     return AccessColumns(
         account=attributes.account,
         container=attributes.container,
@@ -42,6 +42,11 @@ def columns_of(attributes: AccessAttributes, *, media_type: str, allowed: Iterab
         labels=tuple(sorted({label(kind, key, value) for kind, key, value in entries})),
         label_keys=tuple(sorted({label_key(kind, key) for kind, key, _ in entries})),
     )
+
+
+def fold_keys(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Metadata under lower-case keys, as sources give it; of two keys that differ in case only the last wins, here as in a filter."""
+    return {key.lower(): value for key, value in metadata.items()}
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -1,0 +1,119 @@
+"""A query and one filter in, the matches of both legs fused out; how many are asked for is up to the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+
+from ragstore.contracts import Embedder, Store, TextQuery, VectorQuery
+from ragstore.errors import ConfigError, PoisonError, TransientError
+from ragstore.filters import Filter
+from ragstore.models import Match
+from ragstore.retrieval.fusion import Fusion, fuse
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Legs = Literal["both", "vector", "text"]
+Result = TypeVar("Result")
+
+_log = logging.getLogger("ragstore.retrieval")
+
+_SPECIAL_TOKENS: Final = 16
+"""Room for what `count_tokens` leaves out: special tokens and the model's query prefix."""
+_TEXT_LENGTH: Final = 10_000
+"""Characters of a query that the full-text leg sees."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidates:
+    """The search of one query, repeated with a higher number until enough is found. The query is embedded once.
+
+    Where the query cannot be embedded and the full-text leg is asked as well, that leg answers alone; the log has the event
+    `retrieval.vector_leg_failed`, and `degraded` is set.
+    """
+
+    store: Store
+    embedder: Embedder
+    query: str
+    filter: Filter
+    legs: Legs
+    fusion: Fusion
+    degraded: bool = False
+    exhausted: bool = False
+    """The last `best` saw every row that the filter admits and a leg can find."""
+    matches: dict[str, Match] = field(default_factory=dict)
+    """Every match seen so far, by chunk id."""
+    _vector: NDArray[np.float32] | None = None
+
+    async def best(self, number: int) -> list[tuple[str, float]]:
+        """Chunk ids with their scores, best first, of the best `number` of each leg, under the same filter."""
+        vector, text = await _both(self._by_vector(number), self._by_text(number))
+        for match in (*(vector or ()), *(text or ())):
+            self.matches.setdefault(match.chunk_id, match)
+        vector_complete = vector is not None and len(vector) < number
+        text_complete = text is None or len(text) < number
+        # Whatever shares a word with the query is also somewhere in a complete list of neighbours.
+        self.exhausted = vector_complete or (vector is None and text_complete)
+        return fuse(vector, text, fusion=self.fusion, vector_complete=vector_complete)
+
+    async def _by_text(self, number: int) -> list[Match] | None:
+        if self.legs == "vector" or not self.store.capabilities.full_text:
+            return None
+        return await self.store.search(TextQuery(text=self.query[:_TEXT_LENGTH]), filter=self.filter, limit=number)
+
+    async def _by_vector(self, number: int) -> list[Match] | None:
+        if self.legs == "text" or self.degraded:
+            return None
+        if self._vector is None:
+            try:
+                self._vector = await embed_query(self.embedder, self.query)
+            except (TransientError, PoisonError) as error:
+                if self.legs == "vector" or not self.store.capabilities.full_text:
+                    raise
+                self.degraded = True
+                _log.warning("retrieval.vector_leg_failed", extra={"error": type(error).__name__})
+                return None
+        return await self.store.search(VectorQuery(vector=self._vector), filter=self.filter, limit=number)
+
+
+async def embed_query(embedder: Embedder, query: str) -> NDArray[np.float32]:
+    """The vector of the query, shape (dimensions,); what is beyond the model's limit is left out."""
+    budget = max(1, embedder.max_tokens - _SPECIAL_TOKENS)
+    if len(query.encode()) > budget:  # no token is less than a byte, so a short query need not be counted
+        query = await asyncio.to_thread(_shorten, embedder, query, budget)
+    vectors = await embedder.embed([query], purpose="query")
+    vector: NDArray[np.float32] = vectors[0]
+    return vector
+
+
+def check_legs(legs: Legs, store: Store) -> None:
+    """Raises `ConfigError` for legs that are unknown or that this store does not have."""
+    if legs not in {"both", "vector", "text"}:
+        raise ConfigError(f"legs must be 'both', 'vector' or 'text', not {legs!r}")
+    if legs == "text" and not store.capabilities.full_text:
+        raise ConfigError("this store has no full-text search: use legs = 'vector', or a store that has it")
+
+
+def _shorten(embedder: Embedder, query: str, budget: int) -> str:
+    """The longest beginning that fits, to within a few words."""
+    kept = query[: budget * 64]  # no tokenizer makes more of a word than that, and none need count a megabyte
+    while len(kept) > 1 and (tokens := embedder.count_tokens([kept])[0]) > budget:
+        kept = kept[: max(1, int(len(kept) * budget / tokens * 0.95))]
+    return kept if kept.strip() else query.strip()[:1]
+
+
+async def _both(first: Coroutine[Any, Any, Result], second: Coroutine[Any, Any, Result]) -> tuple[Result, Result]:
+    """Both at once; where one fails the other is ended too, so that nothing goes on in the background."""
+    task = asyncio.create_task(first)
+    try:
+        result = await second
+    except BaseException:
+        task.cancel()
+        await asyncio.wait([task])
+        raise
+    return await task, result

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragstore.access.labels import columns_of
+from ragstore.errors import ConfigError
+from ragstore.filters import matches
+from ragstore.models import AccessAttributes
+from ragstore.retrieval import Expression, evaluate, parse, to_filter
+
+HOSTILE = [
+    "' OR '1'='1",
+    '"',
+    "%",
+    "\\",
+    "$ne",
+    "\N{PILE OF POO}",
+    "\0",
+    "\x1f",
+    "\x1e",
+    "\ud800",
+    "a'b",
+    "''",
+    "",
+    " ",
+    "'; drop table x --",
+]
+VALUES = st.sampled_from(["a", "A", "ab", "b", "2", "2.0", "-1", "10", "1e3", "NaN", "text/plain", *HOSTILE])
+KEYS = st.sampled_from(["k", "K", "level", "my key", "a\x1fb", "a", *HOSTILE])
+NUMBERS = st.sampled_from(["2", "2.0", "-1", "3.5", "10", "+2"])
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+ATTRIBUTES = st.one_of(
+    st.sampled_from(["account", "container", "path", "media_type", "tag.k", "metadata.k", "METADATA.Level"]),
+    st.builds(lambda kind, key: f"{kind}[{quoted(key)}]", st.sampled_from(["tag", "metadata"]), KEYS),
+)
+LEAVES = st.one_of(
+    st.builds(lambda a, o, v: f"{a} {o} {quoted(v)}", ATTRIBUTES, st.sampled_from(["=", "!=", "starts with"]), VALUES),
+    st.builds(lambda a, o, n: f"{a} {o} {n}", ATTRIBUTES, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), NUMBERS),
+    st.builds(
+        lambda a, o, v, n: f"{a} {o} ({', '.join([*map(quoted, v), *n])})",
+        ATTRIBUTES,
+        st.sampled_from(["in", "not in", "IN"]),
+        st.lists(VALUES, min_size=1, max_size=3),
+        st.lists(NUMBERS, max_size=1),
+    ),
+    st.builds(lambda a: f"{a} exists", ATTRIBUTES),
+)
+EXPRESSIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(lambda part: f"not ({part})", inner),
+        st.builds(
+            lambda parts, word: "(" + f" {word} ".join(parts) + ")", st.lists(inner, min_size=2, max_size=3), st.sampled_from(["and", "or"])
+        ),
+    ),
+    max_leaves=6,
+)
+TAGS = st.dictionaries(KEYS, VALUES, max_size=3)
+BLOBS = st.builds(
+    lambda account, container, path, tags, metadata: AccessAttributes(
+        account=account, container=container, path=path, tags=tags, metadata=metadata
+    ),
+    VALUES,
+    VALUES,
+    VALUES,
+    TAGS,
+    TAGS,
+)
+
+
+@given(text=EXPRESSIONS, blob=BLOBS, media_type=VALUES)
+def test_the_filter_misses_nothing_and_is_exact_where_it_says_so(text: str, blob: AccessAttributes, media_type: str) -> None:
+    expression = parse(text)
+    found, exact = to_filter(expression)
+    admitted = matches(found, columns_of(blob, media_type=media_type))
+    wanted = evaluate(expression, blob, media_type=media_type)
+    assert admitted or not wanted
+    assert not exact or admitted == wanted
+
+
+@given(text=EXPRESSIONS, blob=BLOBS)
+def test_an_expression_and_its_negation_are_never_both_true(text: str, blob: AccessAttributes) -> None:
+    assert not (evaluate(parse(text), blob, media_type="") and evaluate(parse(f"not ({text})"), blob, media_type=""))
+
+
+@given(key=st.text(max_size=20), value=st.text(max_size=200))
+def test_any_key_and_value_are_data(key: str, value: str) -> None:
+    expression = parse(f"tag[{quoted(key)}] = {quoted(value)} and not path = {quoted(value)}")
+    assert evaluate(expression, blob_with(key, value), media_type="")
+    assert not evaluate(expression, blob_with(key, value + "x"), media_type="")
+    assert not evaluate(expression, blob_with(key + "x", value), media_type="")
+
+
+def blob_with(key: str, value: str) -> AccessAttributes:
+    return AccessAttributes(account="a", container="c", path=f"/{value}", tags={key: value})
+
+
+WORDS = "( ) ' '' [ ] . , = != < >= and or not in starts with exists tag path x 1 1. - \""
+PIECES = st.sampled_from([*WORDS.split(" "), " ", "\n"])
+
+
+@given(text=st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=40).map("".join), st.lists(PIECES, max_size=40).map(" ".join)))
+def test_the_parser_raises_nothing_but_a_configuration_error(text: str) -> None:
+    try:
+        expression = parse(text)
+    except ConfigError as error:
+        lines = str(error).split("\n")
+        assert len(lines) == 3
+        assert lines[2].strip() == "^"
+        assert all(character.isprintable() for line in lines for character in line)
+    else:
+        to_filter(expression)
+
+
+def test_chains_need_no_depth() -> None:
+    expression = parse(" and ".join(["tag.k = 'a'"] * 500))
+    assert evaluate(expression, blob_with("k", "a"), media_type="")
+
+
+def nested(depth: int) -> str:
+    return "not (" * (depth // 2) + "path exists" + ")" * (depth // 2)
+
+
+def test_sixty_levels_are_read_and_more_are_refused() -> None:
+    expression: Expression = parse(nested(60))
+    assert evaluate(expression, blob_with("k", "a"), media_type="")
+    for text in (nested(62), "(" * 4000, "not " * 2000, "(" * 61 + "path exists" + ")" * 61):
+        with pytest.raises(ConfigError):
+            parse(text)

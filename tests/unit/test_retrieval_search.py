@@ -1,0 +1,434 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from typing_extensions import override
+
+from ragstore.access import GroupsPolicy, OpenPolicy, Policy
+from ragstore.contracts import PutRows, Reranker, Retag, Store, StoreCapabilities, TextQuery, VectorQuery
+from ragstore.embedding.hashing import HashEmbedder
+from ragstore.errors import AccessError, ConfigError, PoisonError, TransientError
+from ragstore.filters import ALWAYS, Filter
+from ragstore.models import AccessAttributes, BlobId, CommittedChunk, Hit, Match, Principal, Row, chunk_id, text_hash
+from ragstore.retrieval import Committed, Retriever
+from ragstore_memory import MemoryStore
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+ALICE = Principal(id="alice", name="Alice", groups=frozenset({"staff"}))
+GROUPS = GroupsPolicy(tag_key="allow")
+HOSTILE = [
+    "' OR '1'='1",
+    '"',
+    "%",
+    "\\",
+    "$ne",
+    "x " * 5_000,
+    "x" * 10_000,
+    "\N{PILE OF POO}",
+    "a\0b",
+    "\ud800",
+    "*",
+    "AND OR NOT",
+    "{{ x }}",
+]
+
+
+class Library:
+    """A memory store and a ledger's committed list, filled side by side."""
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.embedder = HashEmbedder()
+        self.store = MemoryStore(collection=name, dimensions=self.embedder.dimensions, namespace="test_retrieval_search")
+        self.policy = policy
+        self.ledger: dict[str, CommittedChunk] = {}
+
+    async def add(self, path: str, *texts: str, allow: str | None = "staff", commit: bool = True, stale: bool = False) -> list[str]:
+        """A blob with these chunks; returns their ids."""
+        blob = BlobId(account="local", container="docs", path=path)
+        access = AccessAttributes(account="local", container="docs", path=path, tags={} if allow is None else {"allow": allow})
+        columns = self.policy.columns(access, media_type="text/plain")
+        vectors = await self.embedder.embed(texts, purpose="document")
+        rows = []
+        for index, text in enumerate(texts):
+            row_id = chunk_id(blob.document_id, text_hash(text), 0)
+            rows.append(Row(chunk_id=row_id, document_id=blob.document_id, generation=1, text=text, vector=vectors[index], access=columns))
+            if commit:
+                self.ledger[row_id] = CommittedChunk(
+                    chunk_id=row_id,
+                    document_id=blob.document_id,
+                    blob=blob,
+                    start=100 * index,
+                    end=100 * index + len(text),
+                    page=index + 1,
+                    heading="A > B",
+                    title="Title",
+                    media_type="text/plain",
+                    version="v1",
+                    etag="e1",
+                    stale=stale,
+                    generation_access=access,
+                    current_access=access,
+                )
+        await self.store.apply([PutRows(rows=rows)])
+        return [row.chunk_id for row in rows]
+
+    def committed(self, ids: Sequence[str]) -> Mapping[str, CommittedChunk]:
+        return {chunk: self.ledger[chunk] for chunk in ids if chunk in self.ledger}
+
+    def retriever(self, *, store: Store | None = None, committed: Committed | None = None, reranker: Reranker | None = None) -> Retriever:
+        return Retriever(
+            store=store or self.store, embedder=self.embedder, policy=self.policy, committed=committed or self.committed, reranker=reranker
+        )
+
+    async def blobs(self, query: str, **options: object) -> list[str]:
+        return [hit.blob.removeprefix("docs/") for hit in await self.retriever().search(query, principal=ALICE, **options)]  # type: ignore[arg-type]
+
+
+class Watching(MemoryStore):
+    """A memory store that keeps what it was asked."""
+
+    capabilities = StoreCapabilities(full_text=True, exact_filters=True)
+
+    def __init__(self, inner: MemoryStore, *, obey: bool = True) -> None:
+        self.inner = inner
+        self.obey = obey
+        self.asked: list[tuple[VectorQuery | TextQuery, Filter, int]] = []
+
+    @override
+    async def search(self, query: VectorQuery | TextQuery, *, filter: Filter, limit: int) -> list[Match]:
+        self.asked.append((query, filter, limit))
+        return await self.inner.search(query, filter=filter if self.obey else ALWAYS, limit=limit)
+
+    @override
+    async def rows(self, document_ids: Sequence[str]) -> AsyncIterator[Row]:
+        async for row in self.inner.rows(document_ids):
+            yield row
+
+
+@pytest.fixture
+def library(request: pytest.FixtureRequest) -> Library:
+    return Library(request.node.name, GROUPS)
+
+
+async def test_a_hit_says_where_it_stands(library: Library) -> None:
+    [first, _] = await library.add("a.md", "rotate the signing key", "nothing else")
+    [hit, *_] = await library.retriever().search("rotate key", principal=ALICE)
+    assert hit == Hit(
+        blob="docs/a.md",
+        chunk=first,
+        score=hit.score,
+        text="rotate the signing key",
+        start=0,
+        end=22,
+        page=1,
+        heading="A > B",
+        title="Title",
+        version="v1",
+        etag="e1",
+    )
+    assert hit.score == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("legs", ["both", "vector", "text"])
+@pytest.mark.parametrize("fusion", ["max-norm", "rrf"])
+async def test_the_best_comes_first(library: Library, legs: str, fusion: str) -> None:
+    await library.add("b.md", "apples and pears")
+    await library.add("a.md", "the key rotation runbook")
+    assert (await library.blobs("key rotation", legs=legs, fusion=fusion))[0] == "a.md"
+
+
+async def test_the_text_leg_alone_returns_only_what_shares_a_word(library: Library) -> None:
+    await library.add("a.md", "北京的天气很好")
+    await library.add("b.md", "上海的交通")
+    assert await library.blobs("天气", legs="text") == ["a.md"]
+
+
+async def test_the_same_filter_goes_to_both_legs(library: Library) -> None:
+    await library.add("a.md", "key")
+    store = Watching(library.store)
+    await library.retriever(store=store).search("key", principal=ALICE, filter="path starts with 'a'")
+    (first, filter_one, _), (second, filter_two, _) = store.asked
+    assert {type(first), type(second)} == {VectorQuery, TextQuery}
+    assert filter_one == filter_two != ALWAYS
+
+
+@pytest.mark.parametrize("allow", [None, "", " ", "bob", "-", "Staff", "staff,alice"])
+async def test_a_blob_that_lists_nobody_like_the_caller_is_not_found(library: Library, allow: str | None) -> None:
+    await library.add("a.md", "key", allow=allow)
+    assert await library.blobs("key") == []
+
+
+async def test_a_principal_that_can_read_nothing_costs_the_store_nothing(library: Library) -> None:
+    [row] = await library.add("a.md", "key")
+    store = Watching(library.store)
+    nobody = Principal(id="", name="", groups=frozenset({"staff"}))
+    assert await library.retriever(store=store).search("key", principal=nobody) == []
+    assert await library.retriever(store=store).chunk(row, principal=nobody) is None
+    assert store.asked == []
+
+
+@pytest.mark.parametrize("principal", [None, "alice", {"id": "alice"}])
+async def test_without_a_principal_there_is_no_answer(library: Library, principal: object) -> None:
+    with pytest.raises(AccessError):
+        await library.retriever().search("key", principal=principal)  # type: ignore[arg-type]
+    with pytest.raises(AccessError):
+        await library.retriever().chunk("0" * 32, principal=principal)  # type: ignore[arg-type]
+
+
+async def test_a_store_that_ignores_its_filter_leaks_nothing(library: Library) -> None:
+    for index in range(150):
+        await library.add(f"secret/{index}.md", f"key {index}", allow="bob")
+    await library.add("open.md", "the key for everyone in the staff room")
+    hits = await library.retriever(store=Watching(library.store, obey=False)).search("key", principal=ALICE)
+    assert [hit.blob for hit in hits] == ["docs/open.md"]
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    ["path = 'x' or path exists", "not path = 'x'", "tag.allow = 'bob'", "tag.allow exists or not tag.allow exists", "path starts with ''"],
+)
+async def test_a_filter_never_widens(library: Library, attempt: str) -> None:
+    await library.add("secret.md", "key", allow="bob")
+    await library.add("open.md", "key two")
+    store = Watching(library.store, obey=False)
+    hits = await library.retriever(store=store).search("key", principal=ALICE, filter=attempt)
+    assert {hit.blob for hit in hits} <= {"docs/open.md"}
+
+
+async def test_a_filter_is_evaluated_again_on_the_current_attributes(library: Library) -> None:
+    [row] = await library.add("a.md", "key")
+    now = replace(library.ledger[row].current_access, tags={"allow": "staff", "state": "draft"})
+    library.ledger[row] = replace(library.ledger[row], current_access=now)
+    store = Watching(library.store, obey=False)
+    assert await library.retriever(store=store).search("key", principal=ALICE, filter="tag.state = 'final'") == []
+    assert await library.retriever(store=store).search("key", principal=ALICE, filter="tag.state = 'draft'") != []
+
+
+@pytest.mark.parametrize("field", ["generation_access", "current_access"])
+async def test_both_the_generation_and_the_current_attributes_must_grant(library: Library, field: str) -> None:
+    [row] = await library.add("a.md", "key")
+    access = replace(library.ledger[row].current_access, tags={"allow": "bob"})
+    library.ledger[row] = replace(library.ledger[row], **{field: access})  # type: ignore[arg-type]
+    assert await library.blobs("key") == []
+    assert await library.retriever().chunk(row, principal=ALICE) is None
+
+
+async def test_a_row_that_is_not_committed_is_not_shown(library: Library) -> None:
+    [row] = await library.add("a.md", "key", commit=False)
+    await library.add("b.md", "the key")
+    assert await library.blobs("key") == ["b.md"]
+    assert await library.retriever().chunk(row, principal=ALICE) is None
+
+
+async def test_a_row_under_a_foreign_document_is_not_shown(library: Library) -> None:
+    [row] = await library.add("a.md", "key")
+    library.ledger[row] = replace(library.ledger[row], document_id="0" * 32)
+    assert await library.blobs("key") == []
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("bug"), AccessError("no ledger")])
+async def test_without_the_ledger_nothing_is_shown(library: Library, error: Exception) -> None:
+    [row] = await library.add("a.md", "key")
+
+    def gone(ids: Sequence[str]) -> Mapping[str, CommittedChunk]:
+        raise error
+
+    with pytest.raises(AccessError):
+        await library.retriever(committed=gone).search("key", principal=ALICE)
+    with pytest.raises(AccessError):
+        await library.retriever(committed=gone).chunk(row, principal=ALICE)
+
+
+async def test_the_limit_is_filled_though_most_candidates_are_dropped(library: Library) -> None:
+    for index in range(400):
+        await library.add(f"old/{index}.md", f"key {index}", commit=False)
+    for index in range(5):
+        await library.add(f"new/{index}.md", f"a much longer text that mentions the key {index} only by the way")
+    store = Watching(library.store)
+    hits = await library.retriever(store=store).search("key", principal=ALICE, limit=5)
+    assert len(hits) == 5
+    assert [limit for _, _, limit in store.asked] == [100, 100, 200, 200, 400, 400, 800, 800][: len(store.asked)]
+
+
+async def test_a_lagging_access_column_costs_time_only(library: Library) -> None:
+    [row] = await library.add("a.md", "key")
+    await library.add("b.md", "key two", allow="bob")
+    columns = GROUPS.columns(replace(library.ledger[row].current_access, tags={"allow": "staff"}), media_type="text/plain")
+    await library.store.apply([Retag(document_id=BlobId(account="local", container="docs", path="b.md").document_id, access=columns)])
+    assert await library.blobs("key") == ["a.md"]
+
+
+async def test_of_equal_texts_one_is_returned_and_rather_a_fresh_one(library: Library) -> None:
+    for name in ("a.md", "b.md", "c.md", "d.md"):
+        await library.add(name, "the key", stale=name != "c.md")
+    await library.add("e.md", "another key")
+    assert await library.blobs("the key") == ["c.md", "e.md"]
+
+
+async def test_a_forbidden_copy_does_not_hide_a_permitted_one(library: Library) -> None:
+    for name in ("a.md", "b.md", "c.md"):
+        await library.add(name, "the key", allow="staff" if name == "b.md" else "bob")
+    store = Watching(library.store, obey=False)
+    assert [hit.blob for hit in await library.retriever(store=store).search("the key", principal=ALICE)] == ["docs/b.md"]
+
+
+async def test_per_blob_limits_the_hits_of_one_blob_and_fills_up_from_others(library: Library) -> None:
+    await library.add("big.md", *(f"key {index}" for index in range(300)))
+    await library.add("small.md", "some long text that ends with a key")
+    found = await library.blobs("key", per_blob=2, limit=3)
+    assert sorted(found) == ["big.md", "big.md", "small.md"]
+
+
+async def test_a_stale_hit_says_so(library: Library) -> None:
+    await library.add("a.md", "key", stale=True)
+    assert (await library.retriever().search("key", principal=ALICE))[0].stale
+
+
+async def test_a_chunk_is_fetched_by_its_id_through_the_same_door(library: Library) -> None:
+    [mine] = await library.add("a.md", "key")
+    [others] = await library.add("b.md", "secret", allow="bob")
+    hit = await library.retriever().chunk(mine, principal=ALICE)
+    assert hit is not None
+    assert hit.text == "key"
+    for missing in (others, "0" * 32, "", "\0", "\ud800", "x" * 10_000):
+        assert await library.retriever().chunk(missing, principal=ALICE) is None
+
+
+async def test_in_open_mode_everything_is_found(request: pytest.FixtureRequest) -> None:
+    library = Library(request.node.name, OpenPolicy())
+    await library.add("a.md", "key", allow=None)
+    assert await library.blobs("key") == ["a.md"]
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+async def test_hostile_queries_are_data(library: Library, query: str) -> None:
+    await library.add("a.md", "a key")
+    await library.add("b.md", "secret", allow="bob")
+    assert await library.blobs(query) == ["a.md"]
+
+
+@pytest.mark.parametrize("value", [value for value in HOSTILE if len(value) < 1000])
+async def test_hostile_filter_values_are_data(library: Library, value: str) -> None:
+    await library.add("a.md", "a key")
+    text = value.replace("'", "''")
+    for expression in (
+        f"path = '{text}'",
+        f"tag['{text}'] = '{text}'",
+        f"metadata['{text}'] starts with '{text}'",
+        f"path starts with '{text}'",
+    ):
+        assert await library.blobs("key", filter=expression) == []
+    assert await library.blobs("key", filter=f"path != '{text}' and not tag['{text}'] exists") == ["a.md"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"limit": 0}, {"limit": 1001}, {"per_blob": 0}, {"fusion": "sum"}, {"legs": "none"}, {"filter": "nonsense"}, {"filter": ""}],
+)
+async def test_a_wrong_option_is_an_error(library: Library, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        await library.blobs("key", **options)
+
+
+@pytest.mark.parametrize("query", ["", " \n", "\0"])
+async def test_a_blank_query_is_an_error(library: Library, query: str) -> None:
+    with pytest.raises(ConfigError, match="blank"):
+        await library.blobs(query)
+
+
+class Failing(HashEmbedder):
+    """An embedder that is away."""
+
+    error: Exception = TransientError("throttled")
+
+    @override
+    async def embed(self, texts: Sequence[str], *, purpose: Literal["document", "query"]) -> NDArray[np.float32]:
+        raise self.error
+
+
+class WithoutText(Watching):
+    """A store without full text."""
+
+    capabilities = StoreCapabilities(full_text=False, exact_filters=True)
+
+
+@pytest.mark.parametrize("error", [TransientError("throttled"), PoisonError("embedding_refused", "no")])
+async def test_words_still_find_something_when_the_embedder_is_away(
+    library: Library, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    await library.add("a.md", "key")
+    library.embedder = Failing()
+    library.embedder.error = error
+    with caplog.at_level(logging.WARNING):
+        assert await library.blobs("key") == ["a.md"]
+    assert [record.message for record in caplog.records] == ["retrieval.vector_leg_failed"]
+    with pytest.raises(type(error)):
+        await library.blobs("key", legs="vector")
+    with pytest.raises(type(error)):
+        await library.retriever(store=WithoutText(library.store)).search("key", principal=ALICE)
+
+
+async def test_a_store_without_full_text_is_asked_for_vectors_only(library: Library) -> None:
+    await library.add("a.md", "key")
+    store = WithoutText(library.store)
+    assert len(await library.retriever(store=store).search("key", principal=ALICE)) == 1
+    assert [type(query) for query, _, _ in store.asked] == [VectorQuery]
+    with pytest.raises(ConfigError, match="no full-text"):
+        await library.retriever(store=store).search("key", principal=ALICE, legs="text")
+
+
+async def test_a_query_beyond_the_models_limit_is_cut(library: Library) -> None:
+    class Short(HashEmbedder):
+        seen: Sequence[str] = ()
+
+        @override
+        async def embed(self, texts: Sequence[str], *, purpose: Literal["document", "query"]) -> NDArray[np.float32]:
+            self.seen = texts
+            return await super().embed(texts, purpose=purpose)
+
+    await library.add("a.md", "key")
+    library.embedder = embedder = Short()
+    embedder.max_tokens = 50
+    assert await library.blobs("key " * 1000) == ["a.md"]
+    assert 20 <= embedder.count_tokens(embedder.seen)[0] <= 34
+
+
+class ByLength(Reranker):
+    """Prefers long texts, and remembers what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    @override
+    async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+        self.seen += texts
+        return [float("nan") if "nan" in text else float(len(text)) for text in texts]
+
+
+async def test_a_reranker_orders_permitted_texts_only(library: Library) -> None:
+    await library.add("a.md", "key")
+    await library.add("b.md", "key and much more")
+    await library.add("c.md", "key nan")
+    await library.add("d.md", "key that is secret, long and not for us", allow="bob")
+    reranker = ByLength()
+    store = Watching(library.store, obey=False)
+    hits = await library.retriever(store=store, reranker=reranker).search("key", principal=ALICE, limit=3)
+    assert [hit.blob for hit in hits] == ["docs/b.md", "docs/a.md", "docs/c.md"]
+    assert sorted(reranker.seen) == ["key", "key and much more", "key nan"]
+
+
+async def test_searches_at_the_same_time_do_not_mix(library: Library) -> None:
+    await library.add("a.md", "key one")
+    await library.add("b.md", "key two", allow="bob")
+    bob = Principal(id="bob", name="Bob")
+    retriever = library.retriever()
+    answers = await asyncio.gather(*(retriever.search("key", principal=who) for who in [ALICE, bob] * 20))
+    assert [[hit.blob for hit in hits] for hits in answers] == [["docs/a.md"], ["docs/b.md"]] * 20
