@@ -57,6 +57,22 @@ def _parse(file: Path, found: Detected, limit: int) -> Document:
             from ragstore.parsing.pdf import parse_pdf
 
             return parse_pdf(file, found, limit=limit)
+        case "office":
+            from ragstore.parsing.office import parse_office
+
+            return parse_office(file, found, limit=limit)
+        case "epub" | "opendocument":
+            from ragstore.parsing.packages import parse_epub, parse_opendocument
+
+            return (parse_epub if found.kind == "epub" else parse_opendocument)(file, found, limit=limit)
+        case "rtf":
+            from ragstore.parsing.rtf import parse_rtf
+
+            return parse_rtf(file, found, limit=limit)
+        case "xml":
+            from ragstore.parsing.xml_text import parse_xml
+
+            return parse_xml(file, found, limit=limit)
         case "html":
             from ragstore.parsing.html import parse_html
 

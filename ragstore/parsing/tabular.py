@@ -70,8 +70,11 @@ def _split(text: str) -> Iterator[str]:
         start = end
 
 
-def grouped(rows: Iterator[str]) -> Iterator[str]:
-    """Groups of rows, each under the header. Where one ends is decided by its rows' content, so that an insertion moves few groups."""
+def grouped(rows: Iterator[str], *, quotes: bool = True) -> Iterator[str]:
+    """Groups of rows, each under the header. Where one ends is decided by its rows' content, so that an insertion moves few groups.
+
+    With `quotes`, a row may go on over several lines while a double quote is open.
+    """
     header = next(rows, "")
     if not _is_header(header):
         yield header
@@ -82,7 +85,7 @@ def grouped(rows: Iterator[str]) -> Iterator[str]:
     for row in rows:
         group.append(row)
         size += len(row)
-        quoted ^= row.count('"') % 2 == 1
+        quoted ^= quotes and row.count('"') % 2 == 1
         ripe = size >= _GROUP_SMALLEST and not quoted and crc32(row.encode()) % 4 == 0
         if ripe or (size >= _GROUP_LARGEST and (not quoted or size >= 4 * _GROUP_LARGEST)):
             yield "".join(group)
