@@ -73,6 +73,14 @@ def _parse(file: Path, found: Detected, limit: int) -> Document:
             from ragstore.parsing.xml_text import parse_xml
 
             return parse_xml(file, found, limit=limit)
+        case "mail" | "mbox":
+            from ragstore.parsing.mail import parse_mail, parse_mbox
+
+            return (parse_mail if found.kind == "mail" else parse_mbox)(file, found, limit=limit)
+        case "outlook":
+            from ragstore.parsing.outlook import parse_outlook
+
+            return parse_outlook(file, found, limit=limit)
         case "html":
             from ragstore.parsing.html import parse_html
 

@@ -19,14 +19,19 @@ _PICTURE = re.compile(rb"(?<=[\s}\w])(?:[0-9a-fA-F]{64,}[\r\n]*)+")
 
 
 def parse_rtf(file: Path, found: Detected, *, limit: int) -> Document:
-    """Paragraphs, and table rows with ` | ` between the cells."""
+    """Paragraphs, and table rows with ` | ` between the cells. Raises `PoisonError("too_large", ...)`."""
+    builder = TextBuilder(limit)
+    builder.add(rtf_text(file.read_bytes()))
+    return Document(media_type=found.media_type, blocks=builder.blocks())
+
+
+def rtf_text(markup: bytes) -> str:
+    """The normalised text of RTF markup. Raises `PoisonError("too_large", ...)`."""
     from striprtf.striprtf import rtf_to_text
 
-    data = _PICTURE.sub(b"", file.read_bytes())
+    data = _PICTURE.sub(b"", markup)
     if len(data) > _LARGEST:
         raise PoisonError("too_large", f"{len(data)} bytes of RTF without its pictures; the limit is {_LARGEST}")
     text = str(rtf_to_text(data.decode("latin-1"), errors="replace"))
     text = _PAIRS.sub(lambda pair: pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le"), text)
-    builder = TextBuilder(limit)
-    builder.add(_BLANK_RUNS.sub("\n\n", normalize(text)).strip("\n"))
-    return Document(media_type=found.media_type, blocks=builder.blocks())
+    return _BLANK_RUNS.sub("\n\n", normalize(text)).strip("\n")
