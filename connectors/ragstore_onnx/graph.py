@@ -1,7 +1,7 @@
 """Weights of a BERT sentence encoder in, a serialised ONNX model (some kilobytes) and its initializers out.
 
 The graph ends in the mean over all tokens that the mask admits and in L2 normalisation. It uses the fused operators that
-onnxruntime brings for the CPU (domain `com.microsoft`): EmbedLayerNormalization, Attention, SkipLayerNormalization, BiasGelu.
+onnxruntime brings for the CPU (domain `com.microsoft`).
 Field numbers are those of onnx.proto (https://github.com/onnx/onnx/blob/main/onnx/onnx.proto).
 """
 
@@ -25,6 +25,7 @@ HIDDEN: Final = 384
 EPSILON: Final = 1e-12  # config.json, layer_norm_eps
 
 _FUSED: Final = "com.microsoft"
+_PROJECTIONS: Final = ("query", "key", "value")
 _FLOAT, _INT32, _INT64 = 1, 6, 7  # TensorProto.DataType
 
 
@@ -41,8 +42,8 @@ class Model:
 def build(weights: Weights) -> Model:
     """The model over these weights, which are named as `transformers.BertModel` names them."""
     initializers = _arrange(weights)
-    nodes = [_node("EmbedLayerNormalization", ["ids", "", "words", "positions", "", "words.gain", "words.bias", "mask"],
-                   ["x0", "lengths"], domain=_FUSED, epsilon=EPSILON)]  # fmt: skip
+    embedded = ["ids", "", "words", "positions", "", "words.gain", "words.bias", "mask"]
+    nodes = [_node("EmbedLayerNormalization", embedded, ["x0", "lengths"], domain=_FUSED, epsilon=EPSILON)]
     for layer in range(LAYERS):
         nodes += _layer(layer)
     nodes += [
@@ -74,15 +75,23 @@ def build(weights: Weights) -> Model:
 def _layer(layer: int) -> list[bytes]:
     """One transformer layer: `x{layer}` to `x{layer + 1}`."""
     x, name = f"x{layer}", f"layer{layer}"
+    projections = [f"{name}.{part}" for part in _PROJECTIONS]
+    heads = [*(f"{projection}.of" for projection in projections), f"{name}.projection.bias", "lengths"]
     return [
-        _node("Attention", [x, f"{name}.qkv", f"{name}.qkv.bias", "lengths"], [f"{name}.heads"], domain=_FUSED, num_heads=HEADS),
-        _node("MatMul", [f"{name}.heads", f"{name}.out"], [f"{name}.attended"]),
+        *(_linear(x, projection, f"{projection}.of") for projection in projections),
+        _node("MultiHeadAttention", heads, [f"{name}.heads"], domain=_FUSED, num_heads=HEADS),
+        _linear(f"{name}.heads", f"{name}.out", f"{name}.attended"),
         _skip(f"{name}.attended", x, f"{name}.out", f"{name}.middle"),
-        _node("MatMul", [f"{name}.middle", f"{name}.up"], [f"{name}.wide"]),
+        _linear(f"{name}.middle", f"{name}.up", f"{name}.wide"),
         _node("BiasGelu", [f"{name}.wide", f"{name}.up.bias"], [f"{name}.active"], domain=_FUSED),
-        _node("MatMul", [f"{name}.active", f"{name}.down"], [f"{name}.narrow"]),
+        _linear(f"{name}.active", f"{name}.down", f"{name}.narrow"),
         _skip(f"{name}.narrow", f"{name}.middle", f"{name}.down", f"x{layer + 1}"),
     ]
+
+
+def _linear(value: str, weight: str, output: str) -> bytes:
+    """A product with the transposed weight: matrices lie in the file as output x input, and only the runtime's packing copies them."""
+    return _node("FusedMatMul", [value, weight], [output], domain=_FUSED, transB=1)
 
 
 def _skip(value: str, residual: str, weight: str, output: str) -> bytes:
@@ -92,11 +101,8 @@ def _skip(value: str, residual: str, weight: str, output: str) -> bytes:
 
 
 def _arrange(weights: Weights) -> dict[str, NDArray[np.float32]]:
-    """The arrays as the operators want them: matrices input x output, query, key and value side by side."""
+    """The arrays under the names of the graph, nearly all as given. They must be C-contiguous: the runtime sees only the pointer."""
     import numpy as np
-
-    def matrix(name: str) -> NDArray[np.float32]:
-        return np.ascontiguousarray(weights[f"{name}.weight"].T)
 
     arranged = {
         "words": weights["embeddings.word_embeddings.weight"],
@@ -107,16 +113,16 @@ def _arrange(weights: Weights) -> dict[str, NDArray[np.float32]]:
     }
     for layer in range(LAYERS):
         old, new = f"encoder.layer.{layer}", f"layer{layer}"
-        parts = [f"{old}.attention.self.{part}" for part in ("query", "key", "value")]
-        arranged[f"{new}.qkv"] = np.concatenate([weights[f"{part}.weight"].T for part in parts], axis=1)
-        arranged[f"{new}.qkv.bias"] = np.concatenate([weights[f"{part}.bias"] for part in parts])
+        for part in _PROJECTIONS:
+            arranged[f"{new}.{part}"] = weights[f"{old}.attention.self.{part}.weight"]
+        arranged[f"{new}.projection.bias"] = np.concatenate([weights[f"{old}.attention.self.{part}.bias"] for part in _PROJECTIONS])
         for short, long in (("out", "attention.output.dense"), ("up", "intermediate.dense"), ("down", "output.dense")):
-            arranged[f"{new}.{short}"] = matrix(f"{old}.{long}")
+            arranged[f"{new}.{short}"] = weights[f"{old}.{long}.weight"]
             arranged[f"{new}.{short}.bias"] = weights[f"{old}.{long}.bias"]
         for short, long in (("out", "attention.output.LayerNorm"), ("down", "output.LayerNorm")):
             arranged[f"{new}.{short}.gain"] = weights[f"{old}.{long}.weight"]
             arranged[f"{new}.{short}.shift"] = weights[f"{old}.{long}.bias"]
-    return arranged
+    return {name: np.ascontiguousarray(array) for name, array in arranged.items()}
 
 
 def _node(operator: str, inputs: Sequence[str], outputs: Sequence[str], *, domain: str = "", **attributes: float) -> bytes:
