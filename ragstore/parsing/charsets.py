@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import codecs
+import unicodedata
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 
@@ -11,18 +13,37 @@ _CANDIDATES = (
     "cp1254", "cp1257", "cp874", "cp866", "iso8859_2", "iso8859_5", "iso8859_7", "cp437", "mac_roman",
 )  # fmt: skip
 """In the order in which a tie is decided."""
+_EUROPEAN = {"cp1252", "cp1250", "iso8859_2", "cp1254", "cp1257"}
+_PRIOR = {"cp1252": 0.4, "cp1254": 0.1, "iso8859_2": -0.1, "cp866": -0.4, "cp437": -1.4, "mac_roman": -1.4}
+"""Advantage of what is common, in the unit of the score."""
+_BEYOND_ASCII = bytes(range(0x80, 0x100))
 _WIDE = {"gb18030", "cp932", "big5hkscs", "euc_kr", "cp949", "euc_jp"}
-_WEB = {"ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "big5": "big5hkscs", "tis-620": "cp874"}
+_WEB = {
+    "ascii": "cp1252", "iso8859-1": "cp1252", "iso8859-9": "cp1254", "gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932",
+    "big5": "big5hkscs", "tis-620": "cp874",
+}  # fmt: skip
 """What the WHATWG encoding standard reads these labels as: their supersets, which is what writers meant."""
 
 _FREQUENT_HAN = frozenset(
     "的一是不了人在有我他这这中大来上个国到说们为子和你地出道也时年得就那要下以生会自着去之过家学对可她里后小么心多天而能好都然没日于起还发成事只作当想看文无开手十用主行方又如前所本见经头面公同三已老从动两长知民样现分将外但身些与高意进把法此实回二理美点月明其种声全工己话儿者向情部正名定女问力机给等几很业最间新什打便位因重被走电四第门相次东政海口使教西再平真听世气信北少关并内加化由却代军产入先山五太水万市原期系程语言计算章社学法律條第"
     "這來個國說們為時會過學對後還發無開當經頭長從動樣現將與進實點種聲話兒問機給幾業間電門東關並內產萬語計書愛"
 )
-_FREQUENT_HANGUL = frozenset("이다는을의에가고하지한로를기사리서도인대어자는을은으나정일시수보과아그스라만전부해제구여상장주원공안면것있니게동성들조와합")
+_FREQUENT_HANGUL = frozenset(
+    "이다는을의에가고하지한로를기사리서도인대어자는을은으나정일시수보과아그스라만전부해제구여상장주원공안면것있니게동성들조와합"
+)
 _COMMON_LATIN = frozenset("éèêàâäöüßñçáíóúåøæãõôîïûùë")
+_ALPHABETS = tuple(
+    frozenset(letters)
+    for letters in (
+        "àâçèéêëîïôùûüÿœæ", "äöüß", "áéíóúüñ", "áâãàçéêíóôõú", "àèéìíîòóùú", "åäöé", "åæøéô", "áðéíóúýþæö", "ëéèïöüáó",  # western
+        "áčďéěíňóřšťúůýž", "áäčďéíľĺňóôŕšťúýž", "ąćęłńóśźż", "áéíóöőúüű", "čćđšž", "ăâîșțşţ", "äëçš",  # central, and Albanian
+        "çğıöşüâîû", "ąčęėįšųūž", "āčēģīķļņšūž", "äõöüšž", "əçğıöşü", "àáâãèéêìíòóôõùúýăđĩũơưạảấầẩẫậắằẳẵặẹẻẽếềểễệỉịọỏốồổỗộớờởỡợụủứừửữựỳỵỷỹ",
+    )
+)  # fmt: skip
+"""Letters beyond ASCII of languages that are written in Latin script: a text uses those of one."""
 _LATIN_SIGNS = frozenset("«»“”„‘’‚–—…°§€£©®·¡¿ºª•™´")
 _COMMON_GREEK = frozenset("αοιετσνρκπυμληωάέίόςύήγδ")
+_COMMON_THAI = frozenset("านรกอเงมยลวดทสตะปบคหแจพชขใไโผถซธศภฐณญ่้ีิาัุูึื็์ำ")
 _COMMON_CYRILLIC = frozenset("оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфіїєґў")
 
 
@@ -40,14 +61,19 @@ def canonical(label: str | None) -> str | None:
 
 def ranked(sample: bytes, declared: str | None = None) -> list[str]:
     """Codecs that can read the sample (a cut-off character at its end is no fault), best first; the declared one has an advantage."""
+    trust = 0.5 + 4 / max(len(sample) - len(sample.translate(None, _BEYOND_ASCII)), 1)
     scores: dict[str, float] = {}
+    texts: dict[str, str] = {}
     candidates = _CANDIDATES if declared is None or declared in _CANDIDATES else (declared, *_CANDIDATES)
     for encoding in candidates:
         try:
-            text = codecs.getincrementaldecoder(encoding)().decode(sample)
+            texts[encoding] = codecs.getincrementaldecoder(encoding)().decode(sample)
         except (UnicodeError, ValueError):
             continue
-        scores[encoding] = _score(text, encoding in _WIDE) + (0.5 if encoding == declared else 0.0)
+        scores[encoding] = _score(texts[encoding], encoding in _WIDE) + _PRIOR.get(encoding, 0.0) + (trust if encoding == declared else 0.0)
+    if scores and max(scores, key=scores.__getitem__) in _EUROPEAN:
+        for encoding in _EUROPEAN & scores.keys():  # they differ in a few letters only: which language is it?
+            scores[encoding] += 6 * _alphabet_share(texts[encoding])
     return sorted(scores, key=lambda encoding: -scores[encoding])
 
 
@@ -63,6 +89,13 @@ def _score(text: str, wide: bool) -> float:  # noqa: FBT001 - private, one call
             size += bytes_used
         before, previous = previous, char
     return total / size if size else 0.0
+
+
+def _alphabet_share(text: str) -> float:
+    """The share of Latin letters beyond ASCII that the best fitting language's alphabet has."""
+    letters = Counter(char for char in text.lower() if char > "\x7f" and char.isalpha())
+    best = max(sum(count for letter, count in letters.items() if letter in alphabet) for alphabet in _ALPHABETS)
+    return best / max(letters.total(), 1)
 
 
 Weigher = Callable[[str, str, str, str], float]
@@ -84,8 +117,8 @@ def _never(_char: str, _previous: str, _following: str, _before: str) -> float:
 
 def _sign(char: str, previous: str, following: str, _before: str) -> float:
     """Signs stand between words; one inside a word is a letter of another charset."""
-    if previous.isalpha() and following.isalpha() and char not in "’·":
-        return -3.0
+    if previous.isalpha() and following.isalpha():
+        return 1.6 if char in "’·´" else -3.0
     return 0.6 if char in _LATIN_SIGNS else -0.5
 
 
@@ -116,11 +149,21 @@ def _caseless(first: int, last: int) -> Weigher:
     """Rules for an alphabet without case: letters stand beside their like."""
 
     def weigh(_char: str, previous: str, following: str, _before: str) -> float:
-        like = (first <= ord(previous) <= last) + (first <= ord(following) <= last)
-        foreign = (previous.isalpha() and not first <= ord(previous) <= last) + (following.isalpha() and not first <= ord(following) <= last)
+        beside = (previous, following)
+        like = sum(first <= ord(neighbour) <= last for neighbour in beside)
+        foreign = sum(neighbour.isalpha() and not first <= ord(neighbour) <= last for neighbour in beside)
         return 0.6 + 0.6 * like - 2.0 * foreign
 
     return weigh
+
+
+def _thai(char: str, previous: str, following: str, _before: str) -> float:
+    """Vowel signs and tone marks stand on a consonant; the rare letters are rare."""
+    if "\u0e31" <= char <= "\u0e4e" and unicodedata.category(char) == "Mn" and not "\u0e01" <= previous <= "\u0e4e":
+        return -4.0
+    if (previous.isalpha() and not "\u0e00" <= previous <= "\u0e7f") or (following.isalpha() and not "\u0e00" <= following <= "\u0e7f"):
+        return -2.0
+    return 1.6 if char in _COMMON_THAI else -1.5
 
 
 def _kana(_char: str, _previous: str, _following: str, _before: str) -> float:
@@ -131,7 +174,9 @@ def _half_kana(_char: str, previous: str, following: str, _before: str) -> float
     return 0.3 if "\uff61" <= previous <= "\uff9f" and "\uff61" <= following <= "\uff9f" else -1.5
 
 
-def _han(char: str, _previous: str, following: str, _before: str) -> float:
+def _han(char: str, previous: str, following: str, _before: str) -> float:
+    if previous.isascii() and previous.isalpha() and following.isascii():
+        return -1.5
     if char in _FREQUENT_HAN:
         return 2.4
     return 0.6 if _is_plain_han(char) else -1.2
@@ -140,7 +185,8 @@ def _han(char: str, _previous: str, following: str, _before: str) -> float:
 @cache
 def _is_plain_han(char: str) -> bool:
     """Whether a national standard has it in its first, everyday level."""
-    return any(_in_level(char, encoding, first, last) for encoding, first, last in (("gb2312", 0xB0, 0xD7), ("big5", 0xA4, 0xC6), ("euc_jp", 0xB0, 0xCF)))
+    levels = (("gb2312", 0xB0, 0xD7), ("big5", 0xA4, 0xC6), ("euc_jp", 0xB0, 0xCF))
+    return any(_in_level(char, encoding, first, last) for encoding, first, last in levels)
 
 
 def _in_level(char: str, encoding: str, first: int, last: int) -> bool:
@@ -170,7 +216,7 @@ _RANGES: tuple[tuple[int, Weigher], ...] = (
     (0x3FF, _cased(_COMMON_GREEK, 0x370, 0x3FF)),
     (0x4FF, _cased(_COMMON_CYRILLIC, 0x400, 0x4FF)),
     (0x58F, _rare), (0x5FF, _caseless(0x590, 0x5FF)), (0x6FF, _caseless(0x600, 0x6FF)), (0xDFF, _rare),
-    (0xE7F, _caseless(0xE00, 0xE7F)),
+    (0xE7F, _thai),
     (0x1FFF, _rare), (0x206F, _sign), (0x20CF, _sign), (0x2FFF, _rare), (0x303F, _cjk_sign), (0x30FF, _kana), (0x33FF, _rare),
     (0x4DBF, _rare), (0x9FFF, _han), (0xABFF, _rare), (0xD7AF, _hangul), (0xDFFF, _never), (0xF8FF, _never), (0xFAFF, _rare),
     (0xFEFF, _rare), (0xFF60, _cjk_sign), (0xFF9F, _half_kana), (0xFFEF, _cjk_sign), (0x1FFFF, _rare),

@@ -56,7 +56,8 @@ def check(archive: zipfile.ZipFile) -> None:
         raise PoisonError("too_large", f"the zip container inflates to {total} bytes; the limit is {TOTAL_LIMIT}")
     for entry in entries:
         if entry.file_size > MEMBER_LIMIT and entry.file_size > RATIO_LIMIT * max(entry.compress_size, 1):
-            raise PoisonError("too_large", f"{entry.filename!r} in the zip container inflates to {entry.file_size} bytes, over {RATIO_LIMIT} to 1")
+            reason = f"{entry.filename!r} in the zip container inflates to {entry.file_size} bytes, over {RATIO_LIMIT} to 1"
+            raise PoisonError("too_large", reason)
 
 
 def member(archive: zipfile.ZipFile, name: str) -> bytes:

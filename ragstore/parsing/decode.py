@@ -147,7 +147,7 @@ def _telling(stream: BinaryIO) -> bytes:
         if not data.isascii():
             found += b"".join(line[:_SAMPLE] for line in data.splitlines(keepends=True) if not line.isascii())
     if len(found) < _SAMPLE and not rest.isascii():
-        found += rest[: _SAMPLE]
+        found += rest[:_SAMPLE]
     return bytes(found[:_SAMPLE])
 
 

@@ -19,11 +19,15 @@ _PDF_WITHIN = 1024
 _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "a PNG image"), (b"\xff\xd8\xff", "a JPEG image"), (b"GIF87a", "a GIF image"), (b"GIF89a", "a GIF image"),
     (b"II*\x00", "a TIFF image"), (b"MM\x00*", "a TIFF image"), (b"\x00\x00\x01\x00", "an icon"), (b"8BPS", "a Photoshop image"),
-    (b"\x1f\x8b", "a gzip archive"), (b"BZh", "a bzip2 archive"), (b"\xfd7zXZ\x00", "an xz archive"), (b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
-    (b"Rar!\x1a\x07", "a RAR archive"), (b"\x28\xb5\x2f\xfd", "a zstd archive"), (b"\x7fELF", "a program"), (b"\xca\xfe\xba\xbe", "Java byte code"),
-    (b"\xcf\xfa\xed\xfe", "a program"), (b"\x00asm", "WebAssembly"), (b"ID3", "an MP3 sound"), (b"OggS", "an Ogg sound"), (b"fLaC", "a FLAC sound"),
+    (b"\x1f\x8b", "a gzip archive"), (b"BZh", "a bzip2 archive"), (b"\xfd7zXZ\x00", "an xz archive"), (b"7z\xbc\xaf\x27\x1c",
+    "a 7z archive"),
+    (b"Rar!\x1a\x07", "a RAR archive"), (b"\x28\xb5\x2f\xfd", "a zstd archive"), (b"\x7fELF", "a program"), (b"\xca\xfe\xba\xbe",
+    "Java byte code"),
+    (b"\xcf\xfa\xed\xfe", "a program"), (b"\x00asm", "WebAssembly"), (b"ID3", "an MP3 sound"), (b"OggS", "an Ogg sound"), (b"fLaC",
+    "a FLAC sound"),
     (b"SQLite format 3\x00", "an SQLite database"), (b"PAR1", "a Parquet file"), (b"ARROW1", "an Arrow file"), (b"wOFF", "a font"),
-    (b"wOF2", "a font"), (b"\x00\x01\x00\x00\x00", "a font"), (b"OTTO", "a font"), (b"\x1aE\xdf\xa3", "a Matroska video"), (b"%!PS", "PostScript"),
+    (b"wOF2", "a font"), (b"\x00\x01\x00\x00\x00", "a font"), (b"OTTO", "a font"), (b"\x1aE\xdf\xa3", "a Matroska video"), (b"%!PS",
+    "PostScript"),
 )  # fmt: skip
 _HTML = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.{0,2000}?-->\s*)*<(?:!doctype\s+html|html[\s>])", re.IGNORECASE | re.DOTALL)
 _XML = re.compile(rb"\s*<\?xml[\s]")

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     import turbohtml
 
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+_BREAKS = re.compile(r"[ \t]+$|^\\$", re.MULTILINE)
+"""How the renderer writes the line breaks of an address or a poem."""
+_CELL_LARGEST = 600
+_TABLE_PARTS = "thead, tbody, tfoot, tr, td, th"
 _META_WITHIN = 4096
 _ATX = re.compile(r"^(?P<hashes>#{1,6}) (?P<text>[^\n]+)$", re.MULTILINE)
 
@@ -39,7 +43,8 @@ def add_page(builder: TextBuilder, markup: str, decoding: Decoding | None = None
     import turbohtml
 
     page = turbohtml.parse(markup, positions=False)
-    text = normalize(page.to_markdown(_style()))
+    _unfold_layout(page)
+    text = _BREAKS.sub("", normalize(page.to_markdown(_style())))
     for warning in decoding.warnings if decoding else ():
         builder.warn(warning)
     offset = builder.length
@@ -48,6 +53,21 @@ def add_page(builder: TextBuilder, markup: str, decoding: Decoding | None = None
     builder.add(text)
     title = page.find("title")
     return (" ".join(normalize(title.text).split()) or None) if title is not None else None
+
+
+def _unfold_layout(page: turbohtml.Document) -> None:
+    """Tables that only place things on the page become plain blocks: their cells hold whole articles, not values."""
+    layout = {table for table in page.select("table") if _is_layout(table)}
+    if layout:
+        parts = [part for part in page.select(_TABLE_PARTS) if part.closest("table") in layout]
+        for part in (*layout, *parts):
+            part.tag = "div"
+
+
+def _is_layout(table: turbohtml.Element) -> bool:
+    if table.attrs.get("role") == "presentation" or table.select_one("table") is not None:
+        return True
+    return any(len(cell.text) > _CELL_LARGEST for cell in table.select("td"))
 
 
 def _headings(page: turbohtml.Document, text: str) -> list[tuple[int, int, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 from ragstore.errors import PoisonError
 from ragstore.models import Document
@@ -60,7 +60,7 @@ def _read(file: Path, form: Format) -> dict[str, Any]:
         raise PoisonError("too_large", f"an Office file of more than {TOTAL_LIMIT} bytes")
     try:
         document: office_oxide.Document = office_oxide.Document.from_bytes(file.read_bytes(), form)
-        return cast("dict[str, Any]", document.to_ir())
+        return document.to_ir()
     except office_oxide.OfficeOxideError as error:
         words = str(error)
         if "password" in words or "encrypted" in words:

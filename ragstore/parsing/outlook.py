@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import struct
 from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ragstore.errors import PoisonError
 from ragstore.models import Document
 from ragstore.parsing.blocks import TextBuilder
+from ragstore.parsing.decode import choose
 from ragstore.parsing.detect import Detected
 from ragstore.parsing.html import add_page
 from ragstore.parsing.mail import add_envelope, decoded
@@ -72,7 +75,8 @@ class _Properties:
         entries = [_ENTRY.unpack_from(fixed, at) for at in range(0, len(fixed) - _ENTRY.size + 1, _ENTRY.size)]
         self._fixed = {number: value for _kind, number, _flags, value in entries}
         page = self._fixed.get(_MESSAGE_CODE_PAGE) or self._fixed.get(_CODE_PAGE) or 0
-        self.charset = _charset(page & 0xFFFFFFFF)
+        sample = b" ".join(_stream(container, f"__substg1.0_{number:04X}001E") for number in (_BODY, _SUBJECT, _SENDER, _TO))
+        self.charset = _read_as(sample, _charset(page & 0xFFFFFFFF))
 
     def text(self, number: int) -> str:
         """A property of text, normalised; "" where there is none."""
@@ -99,6 +103,14 @@ def _charset(page: int) -> str | None:
     if page in {0, _UTF16_PAGE}:
         return None
     return "utf-8" if page == _UTF8_PAGE else f"cp{page}"
+
+
+def _read_as(sample: bytes, charset: str | None) -> str | None:
+    """One codec for all text of the message: the code page is often that of another, and a name alone is too short to tell."""
+    try:
+        return choose(BytesIO(sample.replace(b"\0", b"")), charset).encoding
+    except PoisonError:
+        return charset
 
 
 def _attachments(container: olefile.OleFileIO, charset: str | None) -> list[str]:

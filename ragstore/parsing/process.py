@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ Reply = tuple[str, str | None, str | None]
 
 _PACKAGES = str(Path(ragstore.__file__).parents[1])
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from ragstore.parsing.worker import main; main(int(sys.argv[2]))"
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TMP", "TEMP", "SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH",
-         "VIRTUAL_ENV", "PYTHONHOME")  # fmt: skip
+_KEPT = (
+    "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TMP", "TEMP", "SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONHOME",
+)  # fmt: skip
 """The environment of a worker: no credential, no proxy, nothing that it has no use for."""
 _START_SECONDS = 60
 _STEP = 8 * 2**20
@@ -51,7 +54,7 @@ class Request:
     def message(self) -> dict[str, Any]:
         """What the worker is told."""
         return {
-            "file": str(self.file),
+            "file": str(self.file.absolute()),
             "name": self.name.encode("utf-8", "replace").decode(),
             "declared": None if self.declared is None else self.declared.encode("utf-8", "replace").decode(),
             "seconds": self.allowance,
@@ -81,8 +84,9 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, memory: int) -> WorkerProcess:
-        """A new process, which does not import the caller's main module and has none of
-        its credentials. Raises `TransientError` where it does not come up.
+        """A new process, which neither imports the caller's main module nor sees its credentials.
+
+        Raises `TransientError` where it does not come up.
         """
         environment = {key: os.environ[key] for key in _KEPT if key in os.environ} | {"PYTHONDONTWRITEBYTECODE": "1"}
         process = await asyncio.create_subprocess_exec(
@@ -143,10 +147,8 @@ class WorkerProcess:
     async def kill(self) -> None:
         """End the process and wait until it is gone."""
         if self._process.returncode is None:
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            except ProcessLookupError:
-                pass
         if self._process.stdin is not None:
             self._process.stdin.close()
         await self._process.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from ragstore.errors import PoisonError
@@ -32,6 +33,7 @@ def rtf_text(markup: bytes) -> str:
     data = _PICTURE.sub(b"", markup)
     if len(data) > _LARGEST:
         raise PoisonError("too_large", f"{len(data)} bytes of RTF without its pictures; the limit is {_LARGEST}")
-    text = str(rtf_to_text(data.decode("latin-1"), errors="replace"))
+    convert: Callable[..., object] = rtf_to_text  # it has no annotations
+    text = str(convert(data.decode("latin-1"), errors="replace"))
     text = _PAIRS.sub(lambda pair: pair[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le"), text)
     return _BLANK_RUNS.sub("\n\n", normalize(text)).strip("\n")

@@ -44,12 +44,12 @@ class ParserPool:
         A stream whose document is longer than about 4 MB holds its worker until it is read to the end or closed.
         Raises `PoisonError`, and `OSError` where the file cannot be read.
         """
-        size = file.stat().st_size
-        if is_trusted(file, name=name, declared=declared):
-            if size <= _QUICK:
-                return as_stream(self._whole(file, name, declared))
+        size, trusted = _weigh(file, name, declared)
+        if trusted and size <= _QUICK:
+            return as_stream(self._whole(file, name, declared))
+        if trusted:
             return as_stream(await asyncio.to_thread(self._whole, file, name, declared))
-        request = Request(file=file.absolute(), name=name, declared=declared, size=size, seconds=self._seconds, text=self._text)
+        request = Request(file=file, name=name, declared=declared, size=size, seconds=self._seconds, text=self._text)
         await self._slots.acquire()
         lease = _Lease(self)
         try:
@@ -142,6 +142,11 @@ class ParserPool:
             self._idle.append(worker)
         else:
             await self._discard(worker)
+
+
+def _weigh(file: Path, name: str, declared: str | None) -> tuple[int, bool]:
+    """Bytes of the file, and whether it may be parsed in this process."""
+    return file.stat().st_size, is_trusted(file, name=name, declared=declared)
 
 
 class _Lease:

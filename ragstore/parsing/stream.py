@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
-
-from typing_extensions import Self
+from typing import Self
 
 from ragstore.models import Block, Document
 
