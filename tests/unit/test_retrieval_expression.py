@@ -84,6 +84,11 @@ def test_negations_are_pushed_to_the_leaves() -> None:
     assert exact
 
 
+def test_a_negated_choice_becomes_a_conjunction() -> None:
+    found, _ = to_filter(parse("not (container = 'a' or container = 'b')"))
+    assert found == all_of((Not(OneOf("container", frozenset({"a"}))), Not(OneOf("container", frozenset({"b"})))))
+
+
 @pytest.mark.parametrize("text", ["metadata.level >= 3", "not metadata.level >= 3", "metadata.level starts with 'x'"])
 def test_what_a_store_cannot_compare_becomes_presence(text: str) -> None:
     assert to_filter(parse(text)) == (AnyOf("label_keys", frozenset({"m\x1flevel"})), False)
