@@ -57,10 +57,10 @@ def read_safetensors(file: Path) -> dict[str, NDArray[np.float32]]:
     """
     import numpy as np
 
-    with file.open("rb") as stream:
-        content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    start = 8 + int.from_bytes(content[:8], "little")
     try:
+        with file.open("rb") as stream:
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+        start = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:start])
         flat = {
             name: np.frombuffer(content, np.float32, math.prod(entry["shape"]), start + entry["data_offsets"][0])
