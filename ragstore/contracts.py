@@ -24,6 +24,8 @@ class Source(Protocol):
 
     account: str
     container: str
+    max_bytes: int
+    """A larger blob is quarantined unread."""
 
     def list(self) -> AsyncIterator[BlobState]:
         """Every current base blob under the prefix that the globs admit, each once.

@@ -49,6 +49,10 @@ class TransientError(RagstoreError):
         self.retry_after = retry_after
 
 
+class OutageError(RagstoreError):
+    """A part that everything needs is down: the run ends here. Nothing is lost; run it again when the part is back."""
+
+
 class PoisonError(RagstoreError):
     """This blob cannot be indexed however often it is tried: quarantine it. `kind` is one of `QUARANTINE_KINDS`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sqlalchemy import delete, select
@@ -27,9 +28,9 @@ class Ledger:
         self.documents = Documents(self._connections)
         self.quarantine = Quarantine(self._connections)
 
-    def lock_for_writing(self) -> None:
-        """Become the one writer until `close`. Raises `IndexLockedError`."""
-        self._connections.lock_for_writing()
+    def writing(self) -> AbstractContextManager[None]:
+        """Be the one writer while in this block. Raises `IndexLockedError`."""
+        return self._connections.lock_for_writing()
 
     def vectors(self, fingerprint: str) -> Vectors:
         """The cached vectors of the embedder with this fingerprint."""
@@ -59,5 +60,5 @@ class Ledger:
                 connection.execute(statement, [{"key": key, "value": value}])
 
     def close(self) -> None:
-        """Give back connections and the writer's lock."""
+        """Give back connections."""
         self._connections.close()

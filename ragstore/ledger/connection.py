@@ -23,7 +23,7 @@ class Connections:
 
     def __init__(self, url: str, *, base: Path) -> None:
         """`sqlite:///relative.db` starts from `base`. Raises `ConfigError` for another kind of URL, or a ledger of a newer ragstore."""
-        self._file = _sqlite_file(url, base)
+        self._file = sqlite_file(url, base)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._engine = create_engine(f"sqlite:///{self._file}", connect_args={"timeout": 30})
         event.listen(self._engine, "connect", _set_pragmas)
@@ -44,8 +44,9 @@ class Connections:
         with self._writing, self._engine.begin() as connection:
             yield connection
 
-    def lock_for_writing(self) -> None:
-        """Become the one writer. Raises `IndexLockedError`, naming the process that has the lock."""
+    @contextmanager
+    def lock_for_writing(self) -> Iterator[None]:
+        """Be the one writer. Raises `IndexLockedError`, naming the process that has the lock."""
         note = Path(f"{self._file}.writer")
         try:
             self._lock.acquire(timeout=0)
@@ -57,15 +58,19 @@ class Connections:
             raise IndexLockedError(
                 f"another ragstore{who} is writing to the index of {str(self._file)!r}; wait for it to end, or stop it, and run this again"
             ) from None
-        note.write_text(str(os.getpid()), encoding="ascii")
+        try:
+            note.write_text(str(os.getpid()), encoding="ascii")
+            yield
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
-        """Give back connections, and the lock if it is ours."""
-        self._lock.release(force=True)
+        """Give back connections."""
         self._engine.dispose()
 
 
-def _sqlite_file(url: str, base: Path) -> Path:
+def sqlite_file(url: str, base: Path) -> Path:
+    """The file that a `sqlite:///` URL names, relative to `base`. Raises `ConfigError` for any other URL."""
     try:
         parsed = make_url(url)
     except ArgumentError as error:
@@ -80,6 +85,6 @@ def _sqlite_file(url: str, base: Path) -> Path:
 def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DB-API connection has no common type
     """WAL lets readers work beside the writer; FULL makes a commit survive a power cut, which an orphaned row would not (0.1 ms each)."""
     cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "cache_size=-65536", "temp_store=MEMORY"):
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "cache_size=-16384", "temp_store=MEMORY"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()

@@ -150,11 +150,13 @@ class Documents:
         with self._connections.write() as connection:
             connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(current_access=access.to_json()))
 
-    def forget_etag(self, document_ids: Iterable[str]) -> None:
-        """Make the next run read these blobs again, and write all their rows."""
+    def forget_rows(self, missing: Mapping[str, Iterable[str]]) -> None:
+        """These chunks (by document id) are not in the store: list them no more, and have the next run read their blobs again."""
         with self._connections.write() as connection:
-            for document_id in document_ids:
-                connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(etag="", sha256=None, pending=1))
+            for document_id, chunk_ids in missing.items():
+                connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(etag="", sha256=None))
+                for some in batches(chunk_ids, 500):
+                    connection.execute(delete(chunks).where(chunks.c.document_id == document_id, chunks.c.chunk_id.in_(some)))
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

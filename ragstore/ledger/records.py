@@ -60,7 +60,7 @@ class Commit:
 
     state: BlobState
     """As read after the content."""
-    sha256: str
+    sha256: str | None
     media_type: str
     title: str | None
     pipeline: str

@@ -163,26 +163,26 @@ def test_hostile_names_and_tags_come_back_as_they_were(ledger):
 
 
 def test_a_second_writer_is_told_who_writes(ledger, tmp_path):
-    ledger.lock_for_writing()
     script = (
         "import sys; from pathlib import Path; from ragstore.ledger import Ledger; from ragstore.errors import IndexLockedError\n"
         "ledger = Ledger(sys.argv[1], base=Path(sys.argv[2]))\n"
-        "try: ledger.lock_for_writing()\n"
+        "try:\n  with ledger.writing(): pass\n"
         "except IndexLockedError as error: print(error); sys.exit(7)"
     )
-    done = subprocess.run([sys.executable, "-c", script, URL, str(tmp_path)], capture_output=True, text=True, check=False)
+    with ledger.writing():
+        done = subprocess.run([sys.executable, "-c", script, URL, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 7, done.stderr
     assert "another ragstore (process " in done.stdout
 
 
-def test_the_lock_is_free_again_after_close(tmp_path):
+def test_the_lock_is_free_again_afterwards(tmp_path):
     first = Ledger(URL, base=tmp_path)
-    first.lock_for_writing()
     second = Ledger(URL, base=tmp_path)
-    with pytest.raises(IndexLockedError):
-        second.lock_for_writing()
+    with first.writing(), pytest.raises(IndexLockedError), second.writing():
+        pass
+    with second.writing():
+        pass
     first.close()
-    second.lock_for_writing()
     second.close()
 
 

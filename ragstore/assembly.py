@@ -1,0 +1,199 @@
+"""Settings in, the parts of an index out: connectors are built when they are first needed, and with the embedder that the index holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ragstore import plugins
+from ragstore.access import open_policy, open_principals
+from ragstore.chunking import Chunker
+from ragstore.config import Settings
+from ragstore.contracts import Embedder, Source, Store
+from ragstore.errors import ConfigError, EmbedderChangedError
+from ragstore.ingest.parts import Parts
+from ragstore.ledger import Ledger
+from ragstore.ledger.connection import sqlite_file
+from ragstore.parsing import ParserPool
+
+_SPECIAL_TOKENS = 2
+"""A model of the BERT family puts one token before and one after a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Which embedder's vectors the index holds, and in which collection of the store."""
+
+    fingerprint: str
+    dimensions: int
+    collection: str
+    type: str
+    options: Mapping[str, Any]
+
+
+class Connectors:
+    """Builds connectors from settings. Tests give a subclass that wraps what it builds."""
+
+    def source(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Source:
+        """The source of this type."""
+        built: Source = plugins.build("sources", kind, options, base=settings.base)
+        return built
+
+    def embedder(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Embedder:
+        """The embedder of this type."""
+        built: Embedder = plugins.build("embedders", kind, options, base=settings.base)
+        return built
+
+    def store(self, settings: Settings, *, collection: str, dimensions: int) -> Store:
+        """A collection of the configured store."""
+        section = settings.store
+        context = {"base": settings.base, "collection": collection, "dimensions": dimensions}
+        built: Store = plugins.build("stores", section.type, section.options, **context)
+        return built
+
+
+class Assembly:
+    """The parts of one index. Everything that is built here is closed here."""
+
+    def __init__(self, settings: Settings, connectors: Connectors | None = None) -> None:
+        """Opens the ledger and reads the policy; raises `ConfigError` where either is wrong."""
+        self.settings = settings
+        self._connectors = connectors or Connectors()
+        access = settings.access.model_dump()
+        self.policy = open_policy(access, settings.base)
+        self.principals = open_principals(access, settings.base)
+        self.ledger = Ledger(settings.ledger.url, base=settings.base)
+        self._state = sqlite_file(settings.ledger.url, settings.base).parent
+        self._embedders: dict[str, Embedder] = {}
+        self._stores: dict[str, Store] = {}
+        self._sources: list[Source] | None = None
+        self._parsers: ParserPool | None = None
+
+    def holding(self) -> Holding | None:
+        """What the index holds; None before the first pass."""
+        text = self.ledger.setting("embedder")
+        return Holding(**json.loads(text)) if text else None
+
+    def hold(self, holding: Holding) -> None:
+        """From now on searches use this embedder and this collection."""
+        self.ledger.set_setting("embedder", json.dumps(asdict(holding)))
+
+    def configured(self) -> Holding:
+        """What the index would hold after a pass with the configured embedder."""
+        section = self.settings.embedder
+        embedder = self.embedder(section.type, section.options)
+        digest = hashlib.blake2b(embedder.fingerprint.encode(), digest_size=4).hexdigest()
+        return Holding(
+            fingerprint=embedder.fingerprint,
+            dimensions=embedder.dimensions,
+            collection=f"chunks-{self._index_id()}-{digest}",
+            type=section.type,
+            options=section.options,
+        )
+
+    def embedder(self, kind: str, options: Mapping[str, Any]) -> Embedder:
+        """An embedder, built once."""
+        key = json.dumps([kind, options], sort_keys=True, default=str)
+        if key not in self._embedders:
+            self._embedders[key] = self._connectors.embedder(kind, options, self.settings)
+        return self._embedders[key]
+
+    def store(self, holding: Holding) -> Store:
+        """A collection of the store, opened once."""
+        if holding.collection not in self._stores:
+            self._stores[holding.collection] = self._connectors.store(
+                self.settings, collection=holding.collection, dimensions=holding.dimensions
+            )
+        return self._stores[holding.collection]
+
+    def reading(self) -> tuple[Embedder, Store]:
+        """The embedder and the store that answer now, which are those that the index holds, not those configured for the next pass."""
+        holding = self.holding()
+        if holding is None:
+            raise ConfigError("nothing is indexed yet; run: ragstore index")
+        embedder = self.embedder(holding.type, holding.options)
+        if embedder.fingerprint != holding.fingerprint:
+            raise EmbedderChangedError(
+                f"the embedder {holding.type!r} is not what it was when this index was made (then {holding.fingerprint!r}, now "
+                f"{embedder.fingerprint!r}); bring the model back, or run: ragstore index --reembed"
+            )
+        return embedder, self.store(holding)
+
+    def writing(self) -> Parts:
+        """The parts for a pass. Raises `EmbedderChangedError` where the configured embedder is not the one that the index holds."""
+        configured = self.configured()
+        holding = self.holding()
+        if holding is None:
+            self.hold(configured)
+        elif holding.fingerprint != configured.fingerprint:
+            counts = self.ledger.documents.counts()
+            raise EmbedderChangedError(
+                f"the index holds vectors of {holding.fingerprint!r}, and [embedder] is {configured.fingerprint!r}: "
+                f"{counts['chunks']} chunks would have to be embedded again. To do so: ragstore index --reembed (searches use the old vectors until it is done). "
+                f"To keep the index as it is, set [embedder] type = {holding.type!r} again"
+            )
+        return self.parts(configured)
+
+    def parts(self, holding: Holding) -> Parts:
+        """The parts for reading and writing this collection."""
+        embedder = self.embedder(holding.type, holding.options)
+        return Parts(
+            settings=self.settings,
+            sources=self.sources(),
+            ledger=self.ledger,
+            store=self.store(holding),
+            embedder=embedder,
+            policy=self.policy,
+            chunker=self._chunker(embedder),
+            parsers=self._parser_pool(),
+            spool=self._state / "spool",
+        )
+
+    def sources(self) -> list[Source]:
+        """The configured sources. Raises `ConfigError` for none, and for two of the same container."""
+        if self._sources is None:
+            if not self.settings.source:
+                raise ConfigError("there is no [source]; name one in ragstore.toml, or say: ragstore index FOLDER")
+            built = [self._connectors.source(section.type, section.options, self.settings) for section in self.settings.source]
+            places = [(source.account, source.container) for source in built]
+            for place in places:
+                if places.count(place) > 1:
+                    raise ConfigError(f"two sources are the container {place[1]!r} of account {place[0]!r}; give one of them another name")
+            self._sources = built
+        return self._sources
+
+    async def close(self) -> None:
+        """Give back everything that was built."""
+        if self._parsers is not None:
+            await self._parsers.close()
+        parts: list[Source | Embedder | Store] = [*(self._sources or []), *self._embedders.values(), *self._stores.values()]
+        for part in parts:
+            await part.close()
+        self.ledger.close()
+
+    def _chunker(self, embedder: Embedder) -> Chunker:
+        chunking = self.settings.chunking
+        if chunking.size + _SPECIAL_TOKENS > embedder.max_tokens:
+            raise ConfigError(
+                f"[chunking] size = {chunking.size} is more than the embedder {self.settings.embedder.type!r} reads: it takes "
+                f"{embedder.max_tokens} tokens, special ones included; set size to {embedder.max_tokens - _SPECIAL_TOKENS} or less"
+            )
+        return Chunker(size=chunking.size, count_tokens=embedder.count_tokens, min_ratio=chunking.min_ratio)
+
+    def _parser_pool(self) -> ParserPool:
+        if self._parsers is None:
+            parsing = self.settings.parsing
+            self._parsers = ParserPool(workers=parsing.workers, seconds=parsing.seconds, memory=parsing.memory, text=parsing.text)
+        return self._parsers
+
+    def _index_id(self) -> str:
+        """Tells the collections of two indexes apart that share a store; a lost ledger starts a collection of its own."""
+        found = self.ledger.setting("index_id")
+        if found is None:
+            found = secrets.token_hex(4)
+            self.ledger.set_setting("index_id", found)
+        return found

@@ -1,0 +1,202 @@
+"""The public face, asynchronous: open an index, bring it in step with its sources, ask it as a principal."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from ragstore import config
+from ragstore.access import principal_for
+from ragstore.assembly import Assembly, Connectors
+from ragstore.config import Settings
+from ragstore.ingest.estimate import estimate
+from ragstore.ingest.reembed import reembed as fill_new_collection
+from ragstore.ingest.report import Clocked, Progress, SyncReport
+from ragstore.ingest.sync import sync as run_pass
+from ragstore.ingest.verify import Differences, repair_store
+from ragstore.ingest.verify import verify as compare_all
+from ragstore.models import Hit, Principal, Prompt
+from ragstore.prompting import PromptBuilder
+from ragstore.retrieval import Retriever
+
+_LAST_SYNC = "last_sync"
+_PROMPT_HITS = 24
+"""Candidates for a prompt; the token budget decides how many of them go in."""
+
+
+def open_async(config_file: str | Path | Settings = "ragstore.toml") -> AsyncIndex:
+    """The index that a configuration file (or `Settings`) describes; use it as an async context. Raises `ConfigError`."""
+    settings = config_file if isinstance(config_file, Settings) else config.load(Path(config_file))
+    return AsyncIndex(settings)
+
+
+class AsyncIndex:
+    """One index. Reading needs no lock and may go on in any number of processes; writing is for one process at a time."""
+
+    def __init__(self, settings: Settings, connectors: Connectors | None = None) -> None:
+        self._assembly = Assembly(settings, connectors)
+        self._settings = settings
+        self._writing = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Give back connections, processes and threads."""
+        await self._assembly.close()
+
+    # Writing.
+
+    async def sync(self, *, allow_mass_delete: bool = False, reembed: bool = False, progress: Progress | None = None) -> SyncReport:
+        """Bring the index in step with its sources.
+
+        Raises `GuardError` where a listing would delete too much, `EmbedderChangedError` where the embedder is another one and `reembed`
+        does not say to pay for it, `IndexLockedError` where another process writes, `ConfigError` where a source may not be read.
+        """
+        async with self._writing:
+            with self._assembly.ledger.writing():
+                if reembed:
+                    await self._reembed(progress)
+                report = await run_pass(self._assembly.writing(), allow_mass_delete=allow_mass_delete, progress=progress)
+                self._assembly.ledger.set_setting(_LAST_SYNC, str(time.time()))
+                return report
+
+    async def plan(self, *, progress: Progress | None = None) -> SyncReport:
+        """What `sync` would do, in the same numbers, changing nothing. It reads new and changed blobs to count their chunks."""
+        assembly = self._assembly
+        return (await estimate(assembly.parts(assembly.configured()), progress=progress))[0]
+
+    async def verify(self, *, repair: bool = False) -> Differences:
+        """Compare sources, ledger and store; with `repair`, mend what differs and compare again."""
+        assembly = self._assembly
+        parts = assembly.parts(assembly.holding() or assembly.configured())
+        if repair:
+            async with self._writing:
+                with assembly.ledger.writing():
+                    await repair_store(parts)
+                    await run_pass(assembly.writing())
+        return await compare_all(parts)
+
+    async def _reembed(self, progress: Progress | None) -> None:
+        assembly = self._assembly
+        holding, configured = assembly.holding(), assembly.configured()
+        if holding is None or holding.fingerprint == configured.fingerprint:
+            return
+        old, new = assembly.store(holding), assembly.store(configured)
+        embedder = assembly.embedder(configured.type, configured.options)
+        await fill_new_collection(assembly.ledger, old=old, new=new, embedder=embedder, clock=Clocked(SyncReport(), progress))
+        assembly.hold(configured)
+        await old.drop()
+
+    # Reading.
+
+    def principal(self, name: str | None = None) -> Principal:
+        """Who asks, by id or name. In mode `open` None is the local user; elsewhere a missing or unknown one is a `ConfigError`."""
+        return principal_for(self._settings.access.mode, self._assembly.principals, name)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        principal: Principal,
+        limit: int = 8,
+        filter: str | None = None,
+        fusion: Literal["max-norm", "rrf"] = "max-norm",
+        per_blob: int | None = None,
+    ) -> list[Hit]:
+        """Up to `limit` hits that this principal may read, best first. See `ragstore.retrieval.Retriever.search`."""
+        return await self._retriever().search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob)
+
+    async def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
+        """One chunk by its id; None where there is none, and where this principal may not read it."""
+        return await self._retriever().chunk(chunk_id, principal=principal)
+
+    async def prompt(
+        self,
+        query: str,
+        *,
+        principal: Principal,
+        max_tokens: int | None = None,
+        limit: int = _PROMPT_HITS,
+        filter: str | None = None,
+    ) -> Prompt:
+        """Messages for a model, with numbered citations, in at most `max_tokens` tokens (default: `[prompt] max_tokens`)."""
+        hits = await self.search(query, principal=principal, limit=limit, filter=filter)
+        embedder, _ = self._assembly.reading()
+        template = self._settings.prompt.template
+        builder = PromptBuilder(count_tokens=embedder.count_tokens, template=self._settings.base / template if template else None)
+        return builder.build(query, hits, max_tokens=max_tokens or self._settings.prompt.max_tokens)
+
+    def _retriever(self) -> Retriever:
+        embedder, store = self._assembly.reading()
+        return Retriever(store=store, embedder=embedder, policy=self._assembly.policy, committed=self._assembly.ledger.documents.committed)
+
+    # Seeing what is there.
+
+    async def status(self) -> dict[str, Any]:
+        """Plain JSON values: counts, feeds, embedder, store."""
+        assembly = self._assembly
+        counts = assembly.ledger.documents.counts()
+        holding = assembly.holding()
+        store = await assembly.store(holding).stats() if holding else None
+        last = assembly.ledger.setting(_LAST_SYNC)
+        failures = [failure for failure in assembly.ledger.quarantine.all().values() if not failure.dismissed]
+        return {
+            "blobs": counts.get("live", 0) + counts.get("stale", 0),
+            "chunks": counts["chunks"],
+            "quarantined": sum(failure.kind != "transient" for failure in failures),
+            "stale": counts.get("stale", 0),
+            "deferred": counts.get("deferred", 0),
+            "feeds": [
+                {
+                    "source": str(section.options.get("path") or section.options.get("url")),
+                    "cursor": None,
+                    "lag_seconds": None,
+                    "last_event": _moment(float(last)) if last else None,
+                }
+                for section in self._settings.source
+            ],
+            "embedder": holding.fingerprint if holding else None,
+            "store": {"type": self._settings.store.type, "rows": store.rows if store else 0, **(store.detail if store else {})},
+            "cached_vectors": assembly.ledger.cached_vectors(),
+            "access": self._settings.access.mode,
+        }
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Blobs that could not be indexed, oldest first: `{"blob", "kind", "reason", "attempts", "since"}`."""
+        found = sorted(self._assembly.ledger.quarantine.all().values(), key=lambda failure: failure.since)
+        return [
+            {
+                "blob": failure.blob,
+                "kind": failure.kind,
+                "reason": failure.reason,
+                "attempts": failure.attempts,
+                "since": _moment(failure.since),
+            }
+            for failure in found
+            if not failure.dismissed
+        ]
+
+    def retry_failures(self, blob: str | None = None) -> int:
+        """Have the next pass try these again (all, or the blob `container/path`). Returns how many."""
+        return self._assembly.ledger.quarantine.retry(blob)
+
+    def drop_failures(self, blob: str | None = None) -> int:
+        """Report these no more until the blob changes. Returns how many."""
+        return self._assembly.ledger.quarantine.dismiss(blob)
+
+    @property
+    def settings(self) -> Settings:
+        """What the index was opened with."""
+        return self._settings
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")

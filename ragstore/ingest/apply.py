@@ -1,0 +1,308 @@
+"""A plan in, the index in step with it out: retags first, then deletes, then content, many blobs at a time within a budget of bytes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from ragstore.errors import PoisonError, TransientError
+from ragstore.ingest.adopt import Adopter
+from ragstore.ingest.budget import ByteBudget
+from ragstore.ingest.content import ContentReader, Generation
+from ragstore.ingest.parts import Parts, columns_hash
+from ragstore.ingest.plan import Planned
+from ragstore.ingest.recover import recover
+from ragstore.ingest.report import Clocked
+from ragstore.ingest.supply import VectorSupply
+from ragstore.ingest.swap import Swap, Swapper
+from ragstore.ledger import Commit, KnownBlob
+from ragstore.models import AccessAttributes, AccessColumns, BlobState, FetchedBlob
+
+T = TypeVar("T")
+
+_AT_ONCE = 32
+_BYTES_AT_ONCE = 256 * 2**20
+_LEAST_BYTES = 64 * 2**10
+
+
+class Applier:
+    """Applies changes to blobs, each after looking at what the blob is now."""
+
+    def __init__(self, parts: Parts, clock: Clocked, *, gone: Iterable[str]) -> None:
+        """`gone` are the document ids of blobs that the listing lacks: content found there was moved, not copied."""
+        self._parts = parts
+        self._clock = clock
+        self._report = clock.report
+        self._gone = frozenset(gone)
+        self.moved_away: set[str] = set()
+        """Document ids of blobs whose content was found at another path."""
+        self._swapper = Swapper(parts.ledger, parts.store)
+        self._supply = VectorSupply(parts.embedder, parts.ledger.vectors(parts.embedder.fingerprint), clock)
+        self._content = ContentReader(parts, self._supply, self._swapper)
+        self._adopter = Adopter(parts)
+        self._budget = ByteBudget(_BYTES_AT_ONCE)
+
+    async def close(self) -> None:
+        """End the background work."""
+        await self._supply.close()
+
+    def language_warnings(self) -> list[str]:
+        """Whether the embedder knows the scripts of what was read."""
+        return self._content.scripts.warnings(self._parts.settings.embedder.type)
+
+    # Access columns only: the fast lane.
+
+    async def retag(self, planned: Sequence[Planned]) -> list[Planned]:
+        """Give blobs their present attributes, reading no content. Returns those whose content changed meanwhile."""
+        changed: list[Planned] = []
+
+        async def one(item: Planned) -> None:
+            state = await self._state(item.state)
+            if state is None or item.known is None:
+                return  # gone since the listing; the next pass deletes it
+            if state.etag != item.known.etag:
+                changed.append(Planned(state=state, known=item.known, reason="changed"))
+                return
+            await self._set_attributes(state, item.known)
+
+        await self._each(planned, one)
+        await self._swapper.flush()
+        return changed
+
+    async def _set_attributes(self, state: BlobState, known: KnownBlob) -> None:
+        """Commit attributes of content that stays as it is; the store is told only where its columns differ."""
+        self._warn(state)
+        columns = self._parts.columns(state.access, known.media_type)
+        differs = columns_hash(columns) != known.columns_hash
+        same_access = state.access.to_json() == known.current_access
+        commit = self._commit(state, known, sha256=known.sha256, columns=columns, pending=differs)
+
+        def done() -> None:
+            if same_access:
+                self._report.unchanged += 1
+            else:
+                self._report.retagged += 1
+            self._clock.tick()
+
+        await self._swapper.finish(Swap(commit=commit, retag=columns if differs else None, done=done))
+
+    # Content.
+
+    async def upsert(self, planned: Sequence[Planned]) -> None:
+        """Bring content in, each blob on its own: what fails is set aside with its reason, and the others go on."""
+        self._report.bytes_total += sum(item.state.size for item in planned)
+        await self._each(planned, self._upsert)
+        await self._swapper.flush()
+
+    async def _upsert(self, item: Planned) -> None:
+        size = min(max(item.state.size, _LEAST_BYTES), _BYTES_AT_ONCE)
+        async with self._budget.hold(size):
+            try:
+                await self._read(item)
+            except PoisonError as error:
+                await self.quarantine(item, error)
+            except TransientError as error:
+                await self._postpone(item, error)
+        self._report.bytes_done += item.state.size
+        self._clock.tick()
+
+    async def _read(self, item: Planned) -> None:
+        source = self._parts.source_of(item.state.id)
+        fetched = await source.fetch(item.state.id.path, self._parts.spool) if source else None
+        if fetched is None:
+            return  # gone since the listing; the next pass deletes it
+        try:
+            await self._take(item, fetched)
+        except PoisonError as error:
+            await self.quarantine(Planned(state=fetched.state, known=item.known, reason=item.reason), error, sha256=fetched.sha256)
+        finally:
+            fetched.file.unlink(missing_ok=True)
+
+    async def _take(self, item: Planned, fetched: FetchedBlob) -> None:
+        known, state = item.known, fetched.state
+        if known and known.serves:
+            self._narrow(known, state.access)
+            same_bytes = (known.sha256, known.content_type) == (fetched.sha256, state.content_type)
+            if same_bytes and known.pipeline == self._parts.pipeline:
+                await self._set_attributes(state, known)
+                self._parts.ledger.quarantine.clear([known.document_id])
+                return
+        self._refuse_known_poison(fetched)
+        self._warn(state)
+        generation = self._next_generation(state, known)
+        if not await self._adopt(item, fetched, generation):
+            columns = await self._content.read(fetched, generation)
+            await self._finish(item, fetched, generation, columns, moved_from=None)
+
+    def _next_generation(self, state: BlobState, known: KnownBlob | None) -> Generation:
+        listed = self._parts.ledger.documents.chunks(known.document_id) if known and known.serves else []
+        return Generation(
+            document_id=state.id.document_id,
+            number=(known.generation if known else 0) + 1,
+            kept=frozenset(record.chunk_id for record in listed),
+        )
+
+    async def _adopt(self, item: Planned, fetched: FetchedBlob, generation: Generation) -> bool:
+        donor = self._adopter.donor(fetched, gone=self._gone)
+        adopted = await self._adopter.rows(donor, fetched, generation) if donor else None
+        if donor is None or adopted is None:
+            return False
+        rows, columns = adopted
+        self._supply.count_reused(len(generation.records))
+        await self._swapper.put(fetched.state, rows)
+        moved = donor.document_id in self._gone and donor.document_id not in self.moved_away
+        if moved:
+            self.moved_away.add(donor.document_id)
+        await self._finish(item, fetched, generation, columns, moved_from=donor if moved else None)
+        return True
+
+    async def _finish(
+        self, item: Planned, fetched: FetchedBlob, generation: Generation, columns: AccessColumns, *, moved_from: KnownBlob | None
+    ) -> None:
+        known, state = item.known, fetched.state
+        self._report.warn(state.id.name, tuple(generation.warnings))
+        retag = columns if known and known.serves and known.columns_hash != columns_hash(columns) else None
+        commit = Commit(
+            state=state,
+            sha256=fetched.sha256,
+            media_type=generation.media_type,
+            title=generation.title,
+            pipeline=self._parts.pipeline,
+            columns_hash=columns_hash(columns),
+            expected_generation=generation.number - 1,
+            chunks=tuple(generation.records),
+            pending=bool(generation.stale) or retag is not None,
+        )
+
+        def done() -> None:
+            self._count(known, moved=moved_from is not None)
+            self._report.chunks += len(generation.records)
+            self._parts.ledger.quarantine.clear([state.id.document_id])
+            self._clock.tick()
+
+        await self._swapper.finish(Swap(commit=commit, stale=generation.stale, retag=retag, done=done))
+
+    def _count(self, known: KnownBlob | None, *, moved: bool) -> None:
+        if known and known.serves:
+            self._report.changed += 1
+        elif moved:
+            self._report.moved += 1
+        else:
+            self._report.added += 1
+
+    # What goes wrong, and what goes away.
+
+    async def quarantine(self, item: Planned, error: PoisonError, *, sha256: str | None = None) -> None:
+        """Set a blob aside. Its old rows go: the blob no longer holds that text."""
+        state = item.state
+        await self._discard(item)
+        # First out of every answer, then into the quarantine: a crash in between makes the next pass read the blob again.
+        if item.known and item.known.serves:
+            await self._swapper.withdraw([item.known], "quarantined")
+        self._parts.ledger.documents.note(state, as_state="quarantined")
+        self._parts.ledger.quarantine.add(
+            document_id=state.id.document_id,
+            blob=state.id.name,
+            kind=error.kind,
+            reason=error.reason,
+            etag=state.etag,
+            sha256=sha256,
+            pipeline=self._parts.pipeline,
+        )
+        self._report.quarantined += 1
+
+    async def _postpone(self, item: Planned, error: TransientError) -> None:
+        """The old version goes on serving, marked stale; the next pass tries again."""
+        await self._discard(item)
+        state = item.state
+        self._parts.ledger.quarantine.add(
+            document_id=state.id.document_id,
+            blob=state.id.name,
+            kind="transient",
+            reason=str(error),
+            etag=state.etag,
+            sha256=None,
+            pipeline=self._parts.pipeline,
+        )
+        if item.known and item.known.serves:
+            self._parts.ledger.documents.note(state, as_state="stale")
+        self._report.failed += 1
+
+    async def _discard(self, item: Planned) -> None:
+        """Rows of a generation that will not be finished."""
+        document_id = item.state.id.document_id
+        if await self._swapper.abandon(document_id):
+            begun = self._parts.ledger.documents.get(document_id)
+            await recover(self._parts, [begun] if begun else [])
+
+    async def defer(self, planned: Sequence[Planned]) -> None:
+        """Archived blobs wait; what they held before is served no more, because nobody can say that it still is so."""
+        await self._swapper.withdraw([item.known for item in planned if item.known and item.known.serves], "deferred")
+        for item in planned:
+            self._parts.ledger.documents.note(item.state, as_state="deferred")
+
+    async def delete(self, blobs: Sequence[KnownBlob]) -> None:
+        """Delete blobs from the index, each confirmed by its source: an incomplete listing alone deletes nothing."""
+        gone: list[KnownBlob] = []
+
+        async def one(known: KnownBlob) -> None:
+            source = self._parts.source_of(known.id)
+            try:
+                if source is None or await source.state(known.id.path) is None:
+                    gone.append(known)
+            except TransientError as error:
+                self._report.failed += 1
+                self._report.warn(known.id.name, (f"whether it is gone could not be asked: {error}",))
+
+        await self._each(blobs, one)
+        await self._swapper.withdraw(gone, "deleted")
+        self._parts.ledger.quarantine.clear([known.document_id for known in gone])
+        self._report.deleted += sum(known.serves and known.document_id not in self.moved_away for known in gone)
+
+    # Small steps.
+
+    def _narrow(self, known: KnownBlob, access: AccessAttributes) -> None:
+        """From now on both sets of attributes must grant, long before the new content is searchable."""
+        if access.to_json() != known.current_access:
+            self._parts.ledger.documents.see_access(known.document_id, access)
+
+    def _refuse_known_poison(self, fetched: FetchedBlob) -> None:
+        failure = self._parts.ledger.quarantine.get(fetched.state.id.document_id)
+        if failure and failure.kind != "transient" and failure.sha256 == fetched.sha256 and failure.pipeline == self._parts.pipeline:
+            raise PoisonError(failure.kind, failure.reason)
+
+    def _commit(self, state: BlobState, known: KnownBlob, *, sha256: str | None, columns: AccessColumns, pending: bool) -> Commit:
+        return Commit(
+            state=state,
+            sha256=sha256,
+            media_type=known.media_type,
+            title=known.title,
+            pipeline=known.pipeline,
+            columns_hash=columns_hash(columns),
+            expected_generation=known.generation,
+            chunks=None,
+            pending=pending,
+        )
+
+    async def _state(self, listed: BlobState) -> BlobState | None:
+        source = self._parts.source_of(listed.id)
+        return await source.state(listed.id.path) if source else None
+
+    def _warn(self, state: BlobState) -> None:
+        self._report.warn(state.id.name, tuple(self._parts.policy.problems(state.access)))
+
+    async def _each(self, items: Sequence[T], action: Callable[[T], Awaitable[None]]) -> None:
+        """Run the action on every item, a bounded number at a time."""
+        pending = iter(items)
+
+        async def lane() -> None:
+            for item in pending:
+                await action(item)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(_AT_ONCE, len(items))):
+                    group.create_task(lane())
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None  # the others were cancelled by it

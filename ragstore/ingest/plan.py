@@ -1,0 +1,97 @@
+"""A listing and the ledger in, the changes between them out: upsert, retag, delete, unchanged. Moves are found when content is read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ragstore.ledger import Failure, KnownBlob
+from ragstore.models import BlobState
+
+Reason = Literal["new", "changed", "pipeline", "again"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """One blob to be read (or only its attributes, for a retag)."""
+
+    state: BlobState
+    """As the listing saw it: a hint. What is applied is what the blob is when it is read."""
+    known: KnownBlob | None
+    reason: Reason
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What has to be done so that the index is in step with the listing."""
+
+    upserts: list[Planned] = field(default_factory=list)
+    retags: list[Planned] = field(default_factory=list)
+    deletes: list[KnownBlob] = field(default_factory=list)
+    too_large: list[Planned] = field(default_factory=list)
+    deferred: list[Planned] = field(default_factory=list)
+    blobs: int = 0
+    unchanged: int = 0
+    waiting: int = 0
+    """In quarantine, and not changed since."""
+
+    @property
+    def likely_moves(self) -> int:
+        """How many deletes could be the old half of a move, judged by size alone: only reading the new half can tell."""
+        gone = Counter(known.size for known in self.deletes if known.serves)
+        come = Counter(planned.state.size for planned in self.upserts if planned.reason == "new")
+        return (gone & come).total()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What the ledger holds, against which a listing is compared."""
+
+    known: Mapping[str, KnownBlob]
+    failures: Mapping[str, Failure]
+    pipeline: str
+    """Fingerprint of parser, chunker and embedder: chunks that another one made are made again."""
+    policy_changed: bool
+    """Access columns were derived under another policy: every blob is looked at, and retagged where its columns differ."""
+
+
+def compare(listing: Iterable[BlobState], baseline: Baseline, *, limits: Mapping[tuple[str, str], int]) -> Plan:
+    """The changes that lead from the ledger to the listing, which must be complete: what it lacks is deleted.
+
+    `limits` are the largest sizes in bytes that are read, by account and container.
+    """
+    plan = Plan()
+    seen: set[str] = set()
+    for state in listing:
+        document_id = state.id.document_id
+        if document_id in seen:
+            continue
+        seen.add(document_id)
+        limit = limits[state.id.account, state.id.container]
+        _classify(plan, state, baseline.known.get(document_id), baseline, limit)
+    plan.blobs = len(seen)
+    plan.deletes = [known for document_id, known in baseline.known.items() if document_id not in seen]
+    return plan
+
+
+def _classify(plan: Plan, state: BlobState, known: KnownBlob | None, baseline: Baseline, limit: int) -> None:
+    same = known is not None and known.etag == state.etag
+    failure = baseline.failures.get(state.id.document_id)
+    if failure and failure.kind != "transient" and failure.etag == state.etag and failure.pipeline == baseline.pipeline:
+        plan.waiting += not failure.dismissed
+    elif state.archived and not (same and known and known.serves):
+        plan.deferred.append(Planned(state=state, known=known, reason="changed"))
+    elif state.size > limit:
+        plan.too_large.append(Planned(state=state, known=known, reason="changed"))
+    elif known is None or not known.serves:
+        plan.upserts.append(Planned(state=state, known=known, reason="new"))
+    elif not same or known.state == "stale" or known.content_type != state.content_type:
+        plan.upserts.append(Planned(state=state, known=known, reason="changed" if not same else "again"))
+    elif known.pipeline != baseline.pipeline:
+        plan.upserts.append(Planned(state=state, known=known, reason="pipeline"))
+    elif baseline.policy_changed or known.current_access != state.access.to_json():
+        plan.retags.append(Planned(state=state, known=known, reason="changed"))
+    else:
+        plan.unchanged += 1

@@ -1,0 +1,49 @@
+"""Documents marked as pending in, a store that holds exactly their committed rows out: what a crash or a failure left is cleaned up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Sequence
+
+from ragstore.contracts import DropDocument, DropRows, Retag, Write
+from ragstore.ingest.parts import Parts
+from ragstore.ledger import KnownBlob
+from ragstore.models import AccessAttributes, RowKey
+
+
+async def recover(parts: Parts, pending: Sequence[KnownBlob]) -> None:
+    """Drop rows that no committed generation lists, set access columns anew, and have blobs read again whose rows are missing."""
+    if not pending:
+        return
+    stored: dict[str, list[RowKey]] = defaultdict(list)
+    async for key in parts.store.keys([known.document_id for known in pending]):
+        stored[key.document_id].append(key)
+    writes: list[Write] = []
+    missing: dict[str, set[str]] = {}
+    for known in pending:
+        listed = {record.chunk_id for record in parts.ledger.documents.chunks(known.document_id)} if known.serves else set()
+        keys = stored[known.document_id]
+        writes.extend(_corrections(parts, known, listed, keys))
+        if lacking := listed - {key.chunk_id for key in keys}:
+            missing[known.document_id] = lacking
+    if writes:
+        await parts.store.apply(writes)
+    await asyncio.to_thread(parts.ledger.documents.forget_rows, missing)
+    await asyncio.to_thread(parts.ledger.documents.clear_pending, [known.document_id for known in pending])
+
+
+def _corrections(parts: Parts, known: KnownBlob, listed: set[str], keys: Sequence[RowKey]) -> list[Write]:
+    """The writes that make the stored rows of one document what the ledger says."""
+    # A generation that was being written when it failed is one above the committed one.
+    generation = known.generation + 1
+    if not listed:
+        return [DropDocument(document_id=known.document_id, generation=generation)] if keys else []
+    writes: list[Write] = []
+    extra = frozenset(key.chunk_id for key in keys) - listed
+    if extra:
+        writes.append(DropRows(document_id=known.document_id, generation=generation, chunk_ids=extra))
+    columns = parts.columns(AccessAttributes.from_json(known.access), known.media_type)
+    if any(key.access != columns for key in keys):
+        writes.append(Retag(document_id=known.document_id, access=columns))
+    return writes

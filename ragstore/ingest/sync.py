@@ -1,0 +1,115 @@
+"""One pass: list, compare, guard, apply. Afterwards the index is in step with its sources, and what could not be is in the quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+from ragstore.errors import PoisonError, TransientError
+from ragstore.ingest.apply import Applier
+from ragstore.ingest.guards import check_deletes
+from ragstore.ingest.parts import Parts
+from ragstore.ingest.plan import Baseline, Plan, compare
+from ragstore.ingest.recover import recover
+from ragstore.ingest.report import Clocked, Progress, SyncReport
+from ragstore.models import BlobState
+
+_POLICY = "policy"
+
+
+async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progress | None = None) -> SyncReport:
+    """Bring the index in step with the sources.
+
+    Raises `GuardError` where a listing would delete too much, `ConfigError` where a source may not be read (a listing that failed
+    deletes nothing), `OutageError` where the store is down.
+    """
+    clock = Clocked(SyncReport(), progress)
+    _clear_spool(parts)
+    await recover(parts, await asyncio.to_thread(parts.ledger.documents.pending))
+    plan = await make_plan(parts)
+    deletes = sum(known.serves for known in plan.deletes)
+    indexed = await asyncio.to_thread(_indexed, parts)
+    if not allow_mass_delete:
+        check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
+    _start(clock.report, plan)
+    applier = Applier(parts, clock, gone=[known.document_id for known in plan.deletes])
+    try:
+        await _apply(applier, plan)
+        if not allow_mass_delete:
+            # Sizes made some deletes look like moves; now the content has spoken.
+            check_deletes(deletes - len(applier.moved_away), known=indexed, limits=parts.settings.guard)
+        await applier.delete(plan.deletes)
+    finally:
+        await applier.close()
+    clock.report.warn("embedder", applier.language_warnings())
+    await _finish(parts, clock)
+    return clock.report
+
+
+async def make_plan(parts: Parts) -> Plan:
+    """List every source to its end, and compare with the ledger."""
+    listing: list[BlobState] = []
+    for source in parts.sources:
+        try:
+            listing.extend([state async for state in source.list()])
+        except TransientError as error:
+            raise TransientError(
+                f"the listing of {source.container!r} did not come to its end, so nothing was changed: {error}",
+                retry_after=error.retry_after,
+            ) from error
+    return await asyncio.to_thread(_compare, parts, listing)
+
+
+def _compare(parts: Parts, listing: list[BlobState]) -> Plan:
+    policy_changed = parts.ledger.setting(_POLICY) != parts.policy.fingerprint
+    baseline = Baseline(
+        known=parts.ledger.documents.known(),
+        failures=parts.ledger.quarantine.all(),
+        pipeline=parts.pipeline,
+        policy_changed=policy_changed,
+    )
+    limits = {(source.account, source.container): source.max_bytes for source in parts.sources}
+    return compare(listing, baseline, limits=limits)
+
+
+async def _apply(applier: Applier, plan: Plan) -> None:
+    """The fast lane first: nobody waits for an embedding to lose access."""
+    changed = await applier.retag(plan.retags)
+    for item in plan.too_large:
+        await applier.quarantine(item, _too_large(item.state))
+    await applier.defer(plan.deferred)
+    await applier.upsert([*plan.upserts, *changed])
+
+
+def _too_large(state: BlobState) -> PoisonError:
+    return PoisonError("too_large", f"{state.size:,} bytes are more than max_bytes; raise it, or leave the blob out with exclude")
+
+
+def _start(report: SyncReport, plan: Plan) -> None:
+    report.blobs = plan.blobs
+    report.unchanged = plan.unchanged
+    report.quarantined = plan.waiting
+    report.deferred = len(plan.deferred)
+
+
+async def _finish(parts: Parts, clock: Clocked) -> None:
+    report = clock.report
+    if not report.failed:
+        parts.ledger.set_setting(_POLICY, parts.policy.fingerprint)
+    report.warn("access", parts.policy.lint())
+    await asyncio.to_thread(parts.ledger.prune_vectors, keep_days=parts.settings.cache.keep)
+    await parts.store.maintain()
+    if parts.embedder.price_per_million_tokens is not None:
+        report.price = round(report.tokens * parts.embedder.price_per_million_tokens / 1e6, 6)
+    clock.tick(now=True)
+
+
+def _indexed(parts: Parts) -> int:
+    counts = parts.ledger.documents.counts()
+    return counts.get("live", 0) + counts.get("stale", 0)
+
+
+def _clear_spool(parts: Parts) -> None:
+    """Files of a run that was killed; this process is the only writer."""
+    shutil.rmtree(parts.spool, ignore_errors=True)
+    parts.spool.mkdir(parents=True, exist_ok=True)

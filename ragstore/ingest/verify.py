@@ -1,0 +1,102 @@
+"""Source, ledger and store in, the differences between them out; with `repair` they are mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ragstore.contracts import DropDocument
+from ragstore.ingest.parts import Parts
+from ragstore.ingest.recover import recover
+from ragstore.ingest.sync import make_plan
+from ragstore.ledger import KnownBlob
+from ragstore.models import AccessAttributes, AccessColumns
+
+_NEWEST = 2**62
+
+
+@dataclass(slots=True, kw_only=True)
+class Differences:
+    """Names of blobs, and of single rows as `blob#chunk`. Blobs in quarantine are no difference: `failures` lists them."""
+
+    missing: list[str] = field(default_factory=list)
+    """In the source (or the ledger), and not where a search would find it."""
+    stale: list[str] = field(default_factory=list)
+    """Searchable in another version, or with other access attributes."""
+    orphaned: list[str] = field(default_factory=list)
+    """In the ledger or the store, and not in the source."""
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.stale or self.orphaned)
+
+    def as_dict(self) -> dict[str, list[str]]:
+        """Plain JSON values."""
+        return {"missing": sorted(self.missing), "stale": sorted(self.stale), "orphaned": sorted(self.orphaned)}
+
+
+async def verify(parts: Parts) -> Differences:
+    """Compare everything with everything; reads keys only, no content and no vectors."""
+    found = Differences()
+    await _compare_sources(parts, found)
+    await _compare_store(parts, found)
+    return found
+
+
+async def _compare_sources(parts: Parts, found: Differences) -> None:
+    plan = await make_plan(parts)
+    for item in plan.upserts:
+        (found.stale if item.known and item.known.serves else found.missing).append(item.state.id.name)
+    for item in (*plan.too_large, *plan.deferred):
+        if item.known and item.known.serves:
+            found.stale.append(item.state.id.name)
+    found.stale.extend(
+        item.state.id.name for item in plan.retags if item.known and item.known.current_access != item.state.access.to_json()
+    )
+    found.orphaned.extend(known.id.name for known in plan.deletes if known.serves)
+
+
+async def _compare_store(parts: Parts, found: Differences) -> None:
+    known = await asyncio.to_thread(parts.ledger.documents.known)
+    columns = {document_id: _columns(parts, blob) for document_id, blob in known.items() if blob.serves}
+    listed = await asyncio.to_thread(_listed, parts)
+    wrong_columns: set[str] = set()
+    async for key in parts.store.keys():
+        chunks = listed.get(key.document_id, set())
+        if key.chunk_id not in chunks:
+            found.orphaned.append(_row_name(known, key.document_id, key.chunk_id))
+            continue
+        chunks.discard(key.chunk_id)
+        if key.access != columns.get(key.document_id):
+            wrong_columns.add(key.document_id)
+    found.stale.extend(f"{known[document_id].id.name}#access" for document_id in wrong_columns)
+    found.missing.extend(_row_name(known, document_id, chunk_id) for document_id, rest in listed.items() for chunk_id in rest)
+
+
+def _listed(parts: Parts) -> dict[str, set[str]]:
+    listed: dict[str, set[str]] = defaultdict(set)
+    for document_id, chunk_id in parts.ledger.documents.all_chunk_ids():
+        listed[document_id].add(chunk_id)
+    return listed
+
+
+def _columns(parts: Parts, known: KnownBlob) -> AccessColumns:
+    return parts.columns(AccessAttributes.from_json(known.access), known.media_type)
+
+
+def _row_name(known: Mapping[str, KnownBlob], document_id: str, chunk_id: str) -> str:
+    blob = known.get(document_id)
+    return f"{blob.id.name if blob else document_id}#{chunk_id}"
+
+
+async def repair_store(parts: Parts) -> None:
+    """Make the store hold exactly what the ledger lists; blobs whose rows are missing are read again by the next pass."""
+    known = await asyncio.to_thread(parts.ledger.documents.known)
+    strangers: set[str] = set()
+    async for key in parts.store.keys():
+        if key.document_id not in known:
+            strangers.add(key.document_id)
+    await recover(parts, list(known.values()))
+    if strangers:
+        await parts.store.apply([DropDocument(document_id=document_id, generation=_NEWEST) for document_id in sorted(strangers)])
