@@ -26,6 +26,9 @@ _HEADING_JOIN: Final = " > "
 _MARGIN: Final = 0.9
 """When a chunk turns out to have too many tokens, its parts aim at this much of the size."""
 
+_LONGEST_CLUSTER: Final = 64
+"""Characters that a base and its marks may have before they are cut inside."""
+
 Span = tuple[int, int]
 
 
@@ -161,12 +164,13 @@ def _trimmed(text: str, start: int, end: int) -> Span | None:
 
 
 def _middle(text: str, start: int, end: int) -> int:
-    """The offset nearest to the middle where a cut parts nothing that belongs together, or the very middle where there is none.
+    """The offset near the middle where a cut parts nothing that belongs together, or the very middle where there is none.
 
     Raises `PoisonError` where the span is a single character, which nobody can make smaller.
     """
     if end - start < 2:  # noqa: PLR2004 - two characters can be parted
         raise PoisonError("embedding_refused", f"the tokenizer counts too many tokens for one character, {text[start:end]!r}")
     middle = (start + end) // 2
-    nearest = sorted(range(start + 1, end), key=lambda offset: abs(offset - middle))
+    nearby = range(max(start + 1, middle - _LONGEST_CLUSTER), min(end, middle + _LONGEST_CLUSTER))
+    nearest = sorted(nearby, key=lambda offset: abs(offset - middle))
     return next((offset for offset in nearest if not joined(text, offset)), middle)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 _JOINER: Final = "\u200d"
+_LONGEST_FLAG_RUN: Final = 64
+"""Letters of flags without a break that are looked at; what is longer is no text, and must not take quadratic time."""
 _HASHED: Final = 16
 """Characters on which the choice of a cut depends: few enough that an edit is soon forgotten."""
 
@@ -36,8 +38,9 @@ def _is_regional(character: str) -> bool:
 
 
 def _regionals_before(text: str, position: int) -> int:
+    first = max(0, position - _LONGEST_FLAG_RUN)
     start = position
-    while start > 0 and _is_regional(text[start - 1]):
+    while start > first and _is_regional(text[start - 1]):
         start -= 1
     return position - start
 
@@ -54,8 +57,10 @@ def slices(text: str, most: int, least: int) -> Iterator[str]:
     scores = _scores(text)
     start = 0
     while len(text) - start > most:
-        window = sorted(range(start + least, start + most + 1), key=scores.__getitem__)
-        cut = next((position for position in window if not joined(text, position)), start + most)
+        # Leave enough for a last piece of its own, where that is possible.
+        furthest = max(start + least, min(start + most, len(text) - least))
+        window = sorted(range(start + least, furthest + 1), key=scores.__getitem__)
+        cut = next((position for position in window if not joined(text, position)), furthest)
         yield text[start:cut]
         start = cut
     yield text[start:]

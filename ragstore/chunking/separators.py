@@ -11,7 +11,7 @@ from langchain_text_splitters import Language, RecursiveCharacterTextSplitter
 # A pattern that begins with a plain character is searched for several times as fast as one that begins with a choice.
 PAGE: Final = r"\f"
 PARAGRAPH: Final = r"\n\s*\n"
-LINE: Final = r"[\n\x0b\x85\u2028\u2029]|\r(?!\n)"
+LINE: Final = r"[\n\x0b\x85\u2028\u2029](?:\s*\n)?|\r+(?!\n)"
 SENTENCE: Final = r"[.!?;][\"'”’)\]]*[ \t\u00a0]+|[。！？；｡…।॥؟۔][」』”’）》]*[ \t\u3000]*"
 CLAUSE: Final = r"[，、：､]"
 WORD: Final = r"[^\S\r\n]+"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from zlib import crc32
 
 import numpy as np
@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from ragstore.chunking.estimate import UNIT, running_estimate
-from ragstore.chunking.graphemes import slices
+from ragstore.chunking.graphemes import joined, slices
 from ragstore.chunking.separators import Separators
 from ragstore.models import HeadingMark
 
-_PARAGRAPH, _SENTENCE_LINE, _LINE, _SENTENCE, _WORD = 10, 12, 14, 16, 18
-_STRUCTURE = 8
+# Ranks of boundaries; a heading's is its level, 1 to 6, and a smaller one is better.
+_STRUCTURE, _PARAGRAPH, _SENTENCE_LINE, _LINE, _SENTENCE, _CLAUSE, _WORD = 8, 10, 12, 14, 16, 17, 18
 _IN_FENCE = 20
 _BELOW_HEADING = 50
 _PER_CHARACTER = 32
@@ -26,7 +26,8 @@ _PER_CHARACTER = 32
 _CONTEXT = 64
 """Characters on either side of a boundary that break a tie between boundaries of one rank."""
 
-_SENTENCE_ENDS = ".!?:;。！？；…”\"'）)|>।؟"
+_SENTENCE_ENDS = frozenset(".!?:;。！？；｡…”’\"')]」』）》|>।॥؟۔")
+_CLAUSE_ENDS = frozenset(",，、：､،")
 
 
 class Structure:
@@ -95,13 +96,15 @@ class StableSplitter:
 
     def _take_to_pieces(self, text: str, sums: NDArray[np.int64], headings: Sequence[int]) -> list[int]:
         """The offsets where pieces meet, 0 and the end included: no piece runs over a heading, none is much over the limit."""
-        offsets = list(accumulate(map(len, self._coarse.split_text(text)), initial=0))
+        offsets = _meetings(text, self._coarse.split_text(text))
         if headings:
             offsets = sorted({*offsets, *headings})
         sizes = np.diff(sums[offsets])
         for index in np.flatnonzero(sizes > self._piece)[::-1].tolist():
             begin, stop = offsets[index : index + 2]
-            pieces = [part for piece in self._fine.split_text(text[begin:stop]) for part in self._slice(piece)]
+            large = text[begin:stop]
+            runs = [large[left:right] for left, right in pairwise(_meetings(large, self._fine.split_text(large)))]
+            pieces = [piece for run in runs for piece in self._slice(run)]
             offsets[index : index + 2] = accumulate(map(len, pieces), initial=begin)
         return offsets
 
@@ -159,7 +162,15 @@ class StableSplitter:
             return _PARAGRAPH
         if last.isspace():
             last = text[begin:stop].rstrip()[-1:]
-        return _SENTENCE if last in _SENTENCE_ENDS else _WORD
+        if last in _SENTENCE_ENDS:
+            return _SENTENCE
+        return _CLAUSE if last in _CLAUSE_ENDS else _WORD
+
+
+def _meetings(text: str, pieces: Iterable[str]) -> list[int]:
+    """The offsets where the pieces of a text meet, without those that would part a character and its marks."""
+    offsets = list(accumulate(map(len, pieces), initial=0))
+    return offsets if text.isascii() else [offset for offset in offsets if not joined(text, offset)]
 
 
 def _inside(spans: Sequence[tuple[int, int]], offset: int) -> bool:
