@@ -1,0 +1,255 @@
+"""A container's options in; its blobs, with content and access attributes, out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from azure.core import MatchConditions
+from azure.storage.blob import BlobProperties
+from azure.storage.blob.aio import ContainerClient
+
+from ragstore.errors import ConfigError, PoisonError, TransientError
+from ragstore.globs import Globs
+from ragstore.models import BlobState, FetchedBlob
+from ragstore.spool import SpoolFile
+from ragstore_azure.credentials import CredentialVariables, identity_credential, open_access
+from ragstore_azure.download import RANGE_BYTES, ByteBudget, download
+from ragstore_azure.errors import BlobChangedError, BlobMissingError
+from ragstore_azure.listing import Listing, tags_refused
+from ragstore_azure.properties import ACL_HEADER, is_addressable, is_folder, state_of
+from ragstore_azure.retries import Patience
+
+if TYPE_CHECKING:
+    from azure.core.pipeline import PipelineResponse
+    from azure.core.pipeline.transport import AsyncHttpResponse, HttpRequest
+
+T = TypeVar("T")
+
+_API_VERSION: Final = "2023-11-03"
+"""Has all that is used here, is known to Azurite from 3.28 on, and keeps what is on the wire the same whatever SDK is installed."""
+_ATTEMPTS: Final = 5
+_BUDGET: Final = 8 * RANGE_BYTES
+
+
+class AzureBlobSource:
+    """The current base blobs of one container of Azure Blob Storage.
+
+    - `url`: `https://ACCOUNT.blob.core.windows.net/CONTAINER`; with `connection_string_env` the container's name will do. `account`:
+      the storage account's name, where a domain of one's own hides it.
+    - `connection_string_env`, `sas_env`, `account_key_env`: the name of the environment variable that holds the secret. Without one,
+      azure-identity is asked, whose identity needs the role `Storage Blob Data Reader`, and for tags the right to read them.
+    - `prefix`: what paths must start with. `include`, `exclude`: globs, see `ragstore.globs`.
+    - `max_bytes`: larger blobs are listed, but `fetch` refuses them as `too_large`.
+    - `tags`: false leaves index tags unread, so that every access condition over them sees none.
+    - `parallel`: how many ranges of 8 MB of one blob are read at once; all downloads together hold at most 64 MB.
+
+    Index tags, metadata and the ACL are read after the content, and before the ETag is compared once more. Folders of a hierarchical
+    namespace are no blobs. A path that a URL cannot carry unchanged (`.` or `..` as a segment, a backslash) is listed, and `fetch` refuses
+    it as `name`. Raises `ConfigError` where the options make no sense.
+    """
+
+    patience: Patience = Patience()
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        account: str | None = None,
+        prefix: str = "",
+        include: Sequence[str] = (),
+        exclude: Sequence[str] = (),
+        max_bytes: int = 256 * 2**20,
+        connection_string_env: str | None = None,
+        sas_env: str | None = None,
+        account_key_env: str | None = None,
+        tags: bool = True,
+        parallel: int = 4,
+    ) -> None:
+        if max_bytes < 1 or parallel < 1:
+            raise ConfigError(f"max_bytes = {max_bytes} and parallel = {parallel} must both be above 0")
+        variables = CredentialVariables(connection_string=connection_string_env, sas=sas_env, account_key=account_key_env)
+        access = open_access(url, variables, account=account)
+        self.account = access.address.account
+        self.container = access.address.container
+        self.max_bytes = max_bytes
+        self._name = access.address.name
+        self._prefix = prefix
+        self._globs = Globs(include=tuple(include), exclude=tuple(exclude))
+        self._tags = tags
+        self._parallel = parallel
+        self._budget = ByteBudget(_BUDGET)
+        self._has_acls: bool | None = None
+        self._identity = identity_credential() if access.credential is None else None
+        self._client = ContainerClient(
+            access.address.endpoint,
+            self.container,
+            credential=access.credential or self._identity,
+            api_version=_API_VERSION,
+            retry_total=0,  # see Patience
+        )
+
+    async def list(self) -> AsyncIterator[BlobState]:
+        """Every blob that the options admit, as of `Source.list`, in the order of the service.
+
+        Raises `ConfigError` for a missing container or right and `TransientError` for an outage, never an early end.
+        """
+        listing = self._listing()
+        while True:
+            acls = self._has_acls is True
+            async for listed in listing.blobs(prefix=self._prefix, acls=acls):
+                path = listed.properties.name
+                if not self._wants(path) or is_folder(listed.properties):
+                    continue
+                if self._has_acls is None and is_addressable(path):
+                    await self._head(path)
+                if self._has_acls is True and not acls:
+                    break  # nothing was given out yet: begin again, with ACLs
+                acl = listed.acl
+                if acls and acl is None and is_addressable(path):
+                    head = await self._head(path)
+                    acl = head.access.acl if head is not None else None
+                yield self._state(listed.properties, path, listed.properties.tags or {}, acl)
+            else:
+                return
+
+    async def state(self, path: str) -> BlobState | None:
+        """The blob as it is now, as of `Source.state`. Raises as `list` does, and `PoisonError` for a blob that cannot be read at all."""
+        if not self._wants(path):
+            return None
+        if not is_addressable(path):
+            return await self._state_by_listing(path)
+        before = await self._head(path)
+        for _attempt in range(_ATTEMPTS):
+            if before is None:
+                return None
+            after = await self._described(path)
+            if after is not None and after.etag == before.etag:
+                return after
+            before = after
+        raise self._restless(path)
+
+    async def fetch(self, path: str, spool: Path) -> FetchedBlob | None:
+        """Download the blob into the spool, as of `Source.fetch`.
+
+        Raises `PoisonError` (`too_large`, `name`, `encrypted`, or `unsupported` for the archive tier), `TransientError` where the blob does
+        not rest or the service is out of reach, and as `list` does.
+        """
+        if not self._wants(path):
+            return None
+        if not is_addressable(path):
+            if await self._state_by_listing(path) is None:
+                return None
+            raise PoisonError(
+                "name", f"no URL can name {path!r}, because `.` and `..` segments and backslashes are changed on the way; rename it"
+            )
+        for _attempt in range(_ATTEMPTS):
+            before = await self._head(path)
+            if before is None:
+                return None
+            self._refuse(before)
+            with SpoolFile(spool) as spooled:
+                try:
+                    await download(
+                        partial(self._read_range, path, before.etag),
+                        before.size,
+                        spooled,
+                        budget=self._budget,
+                        parallel=self._parallel,
+                    )
+                except (BlobChangedError, BlobMissingError):
+                    continue
+                after = await self._described(path)
+                if after is not None and after.etag == before.etag:
+                    file, sha256 = spooled.finish()
+                    return FetchedBlob(state=after, file=file, sha256=sha256)
+        raise self._restless(path)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+        if self._identity is not None:
+            await self._identity.close()
+
+    def _wants(self, path: str) -> bool:
+        return path.startswith(self._prefix) and self._globs.admits(path)
+
+    def _listing(self) -> Listing:
+        return Listing(client=self._client, name=self._name, patience=self.patience, tags=self._tags)
+
+    def _state(self, properties: BlobProperties, path: str, tags: Mapping[str, str], acl: str | None) -> BlobState:
+        return state_of(properties, path, account=self.account, container=self.container, tags=tags, acl=acl)
+
+    async def _head(self, path: str, tags: Mapping[str, str] | None = None) -> BlobState | None:
+        """The blob without tags, or with the given ones; None where there is none."""
+        blob = self._client.get_blob_client(path)
+        acl: str | None = None
+
+        def keep_acl(response: PipelineResponse[HttpRequest, AsyncHttpResponse]) -> None:
+            nonlocal acl
+            acl = response.http_response.headers.get(ACL_HEADER)
+
+        try:
+            properties = await self._call(lambda: blob.get_blob_properties(raw_response_hook=keep_acl), f"looking at {path!r}")
+        except BlobMissingError:
+            return None
+        self._has_acls = acl is not None
+        return None if is_folder(properties) else self._state(properties, path, tags or {}, acl)
+
+    async def _described(self, path: str) -> BlobState | None:
+        """Tags first and the rest after them, so that tags of an ETag that both precedes and follows them belong to it."""
+        if not self._tags:
+            return await self._head(path)
+        blob = self._client.get_blob_client(path)
+        try:
+            tags = await self._call(blob.get_blob_tags, f"reading the index tags of {path!r}")
+        except BlobMissingError:
+            return None
+        except ConfigError as error:
+            if await self._head(path) is None:
+                return None
+            raise tags_refused(self._name) from error
+        return await self._head(path, tags)
+
+    async def _state_by_listing(self, path: str) -> BlobState | None:
+        """For a path that no request can name. A name sorts before all that it is a prefix of."""
+        if not path or "\0" in path:
+            return None
+        async for listed in self._listing().blobs(prefix=path, acls=self._has_acls is True, page_size=1):
+            if listed.properties.name != path:
+                return None
+            return self._state(listed.properties, path, listed.properties.tags or {}, listed.acl)
+        return None
+
+    def _refuse(self, state: BlobState) -> None:
+        if state.size > self.max_bytes:
+            raise PoisonError(
+                "too_large", f"{state.size} bytes are more than the limit of {self.max_bytes}; raise max_bytes of the source, or exclude it"
+            )
+        if state.archived:
+            raise PoisonError(
+                "unsupported", "in the archive tier, whose content cannot be read: rehydrate it to the hot, cool or cold tier"
+            )
+
+    async def _read_range(self, path: str, etag: str, offset: int, length: int) -> bytes:
+        blob = self._client.get_blob_client(path)
+
+        async def read() -> bytes:
+            # As stored: a blob whose writer declared a content encoding is not unpacked on the way, which cannot be done by ranges.
+            stream = await blob.download_blob(
+                offset=offset, length=length, etag=f'"{etag}"', match_condition=MatchConditions.IfNotModified, decompress=False
+            )
+            return await stream.readall()
+
+        content = await self._call(read, f"downloading {path!r}")
+        if len(content) != length:
+            raise BlobChangedError(f"{path!r}: {len(content)} bytes came where {length} were asked for")
+        return content
+
+    async def _call(self, attempt: Callable[[], Awaitable[T]], doing: str) -> T:
+        return await self.patience.call(attempt, container=self._name, doing=doing)
+
+    def _restless(self, path: str) -> TransientError:
+        return TransientError(f"{path!r} changed {_ATTEMPTS} times while it was read; it is tried again when it rests")
