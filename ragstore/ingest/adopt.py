@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from ragstore.contracts import Store
@@ -49,9 +51,14 @@ class RowLoader:
 class Adopter:
     """Finds a donor with the same content, and makes the rows of the new blob from the donor's."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Parts, known: Iterable[KnownBlob]) -> None:
+        """`known` are the blobs of the ledger before the pass; copies within one pass share their embeddings anyway."""
         self._parts = parts
         self._loader = RowLoader(parts.store)
+        self._by_content: dict[str, list[KnownBlob]] = defaultdict(list)
+        for blob in known:
+            if blob.state == "live" and blob.sha256:
+                self._by_content[blob.sha256].append(blob)
 
     def donor(self, fetched: FetchedBlob, *, gone: frozenset[str]) -> KnownBlob | None:
         """A live blob with the same bytes, which the same parser would read in the same way.
@@ -62,7 +69,7 @@ class Adopter:
         reading = (state.content_type, _suffix(state.id.path), self._parts.pipeline)
         donors = [
             known
-            for known in self._parts.ledger.documents.with_content(fetched.sha256)
+            for known in self._by_content.get(fetched.sha256, ())
             if (known.content_type, _suffix(known.id.path), known.pipeline) == reading and known.id != state.id
         ]
         return next((known for known in donors if known.document_id in gone), donors[0] if donors else None)
@@ -73,7 +80,7 @@ class Adopter:
         records = self._parts.ledger.documents.chunks(donor.document_id)
         now = self._parts.ledger.documents.get(donor.document_id)
         if now is None or (now.generation, now.state) != (donor.generation, "live"):
-            return None  # it was overwritten while its rows were read: they may be of another content
+            return None  # it was overwritten or deleted while its rows were read: they may be of another content
         if not records or any(record.chunk_id not in by_id for record in records):
             return None
         columns = self._parts.columns(fetched.state.access, donor.media_type)

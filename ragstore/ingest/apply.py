@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from ragstore.errors import PoisonError, TransientError
@@ -11,7 +11,7 @@ from ragstore.ingest.adopt import Adopter
 from ragstore.ingest.budget import ByteBudget
 from ragstore.ingest.content import ContentReader, Generation
 from ragstore.ingest.parts import Parts, columns_hash
-from ragstore.ingest.plan import Planned
+from ragstore.ingest.plan import Plan, Planned
 from ragstore.ingest.recover import recover
 from ragstore.ingest.report import Clocked
 from ragstore.ingest.supply import VectorSupply
@@ -29,18 +29,19 @@ _LEAST_BYTES = 64 * 2**10
 class Applier:
     """Applies changes to blobs, each after looking at what the blob is now."""
 
-    def __init__(self, parts: Parts, clock: Clocked, *, gone: Iterable[str]) -> None:
-        """`gone` are the document ids of blobs that the listing lacks: content found there was moved, not copied."""
+    def __init__(self, parts: Parts, clock: Clocked, plan: Plan) -> None:
         self._parts = parts
         self._clock = clock
         self._report = clock.report
-        self._gone = frozenset(gone)
+        self._failures = dict(plan.baseline.failures)
+        self._gone = frozenset(known.document_id for known in plan.deletes)
+        """What the listing lacks: content found there was moved, not copied."""
         self.moved_away: set[str] = set()
         """Document ids of blobs whose content was found at another path."""
         self._swapper = Swapper(parts.ledger, parts.store)
         self._supply = VectorSupply(parts.embedder, parts.ledger.vectors(parts.embedder.fingerprint), clock)
         self._content = ContentReader(parts, self._supply, self._swapper)
-        self._adopter = Adopter(parts)
+        self._adopter = Adopter(parts, plan.baseline.known.values())
         self._budget = ByteBudget(_BYTES_AT_ONCE)
 
     async def close(self) -> None:
@@ -83,6 +84,7 @@ class Applier:
                 self._report.unchanged += 1
             else:
                 self._report.retagged += 1
+            self._mended(known.document_id)
             self._clock.tick()
 
         await self._swapper.finish(Swap(commit=commit, retag=columns if differs else None, done=done))
@@ -117,7 +119,7 @@ class Applier:
         except PoisonError as error:
             await self.quarantine(Planned(state=fetched.state, known=item.known, reason=item.reason), error, sha256=fetched.sha256)
         finally:
-            fetched.file.unlink(missing_ok=True)
+            await asyncio.to_thread(fetched.file.unlink, missing_ok=True)  # may wait for the disk
 
     async def _take(self, item: Planned, fetched: FetchedBlob) -> None:
         known, state = item.known, fetched.state
@@ -126,7 +128,6 @@ class Applier:
             same_bytes = (known.sha256, known.content_type) == (fetched.sha256, state.content_type)
             if same_bytes and known.pipeline == self._parts.pipeline:
                 await self._set_attributes(state, known)
-                self._parts.ledger.quarantine.clear([known.document_id])
                 return
         self._refuse_known_poison(fetched)
         self._warn(state)
@@ -178,7 +179,7 @@ class Applier:
         def done() -> None:
             self._count(known, moved=moved_from is not None)
             self._report.chunks += len(generation.records)
-            self._parts.ledger.quarantine.clear([state.id.document_id])
+            self._mended(state.id.document_id)
             self._clock.tick()
 
         await self._swapper.finish(Swap(commit=commit, stale=generation.stale, retag=retag, done=done))
@@ -257,10 +258,16 @@ class Applier:
 
         await self._each(blobs, one)
         await self._swapper.withdraw(gone, "deleted")
-        self._parts.ledger.quarantine.clear([known.document_id for known in gone])
+        for known in gone:
+            self._mended(known.document_id)
         self._report.deleted += sum(known.serves and known.document_id not in self.moved_away for known in gone)
 
     # Small steps.
+
+    def _mended(self, document_id: str) -> None:
+        """What was wrong with a blob is over: it is indexed, or gone."""
+        if self._failures.pop(document_id, None):
+            self._parts.ledger.quarantine.clear([document_id])
 
     def _narrow(self, known: KnownBlob, access: AccessAttributes) -> None:
         """From now on both sets of attributes must grant, long before the new content is searchable."""
@@ -268,7 +275,7 @@ class Applier:
             self._parts.ledger.documents.see_access(known.document_id, access)
 
     def _refuse_known_poison(self, fetched: FetchedBlob) -> None:
-        failure = self._parts.ledger.quarantine.get(fetched.state.id.document_id)
+        failure = self._failures.get(fetched.state.id.document_id)
         if failure and failure.kind != "transient" and failure.sha256 == fetched.sha256 and failure.pipeline == self._parts.pipeline:
             raise PoisonError(failure.kind, failure.reason)
 

@@ -60,7 +60,7 @@ class _Estimator:
         self._report = clock.report
         self._plan = plan
         self._spool = spool
-        self._adopter = Adopter(parts)
+        self._adopter = Adopter(parts, plan.baseline.known.values())
         self._cache = parts.ledger.vectors(parts.embedder.fingerprint)
         self._gone = frozenset(known.document_id for known in plan.deletes)
         self._moved: set[str] = set()

@@ -23,28 +23,6 @@ class Planned:
     reason: Reason
 
 
-@dataclass(slots=True, kw_only=True)
-class Plan:
-    """What has to be done so that the index is in step with the listing."""
-
-    upserts: list[Planned] = field(default_factory=list)
-    retags: list[Planned] = field(default_factory=list)
-    deletes: list[KnownBlob] = field(default_factory=list)
-    too_large: list[Planned] = field(default_factory=list)
-    deferred: list[Planned] = field(default_factory=list)
-    blobs: int = 0
-    unchanged: int = 0
-    waiting: int = 0
-    """In quarantine, and not changed since."""
-
-    @property
-    def likely_moves(self) -> int:
-        """How many deletes could be the old half of a move, judged by size alone: only reading the new half can tell."""
-        gone = Counter(known.size for known in self.deletes if known.serves)
-        come = Counter(planned.state.size for planned in self.upserts if planned.reason == "new")
-        return (gone & come).total()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """What the ledger holds, against which a listing is compared."""
@@ -57,12 +35,35 @@ class Baseline:
     """Access columns were derived under another policy: every blob is looked at, and retagged where its columns differ."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What has to be done so that the index is in step with the listing."""
+
+    upserts: list[Planned] = field(default_factory=list)
+    retags: list[Planned] = field(default_factory=list)
+    deletes: list[KnownBlob] = field(default_factory=list)
+    too_large: list[Planned] = field(default_factory=list)
+    deferred: list[Planned] = field(default_factory=list)
+    blobs: int = 0
+    unchanged: int = 0
+    baseline: Baseline
+    waiting: int = 0
+    """In quarantine, and not changed since."""
+
+    @property
+    def likely_moves(self) -> int:
+        """How many deletes could be the old half of a move, judged by size alone: only reading the new half can tell."""
+        gone = Counter(known.size for known in self.deletes if known.serves)
+        come = Counter(planned.state.size for planned in self.upserts if planned.reason == "new")
+        return (gone & come).total()
+
+
 def compare(listing: Iterable[BlobState], baseline: Baseline, *, limits: Mapping[tuple[str, str], int]) -> Plan:
     """The changes that lead from the ledger to the listing, which must be complete: what it lacks is deleted.
 
     `limits` are the largest sizes in bytes that are read, by account and container.
     """
-    plan = Plan()
+    plan = Plan(baseline=baseline)
     seen: set[str] = set()
     for state in listing:
         document_id = state.id.document_id

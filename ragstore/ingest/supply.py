@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +15,11 @@ from ragstore.ingest.report import Clocked
 from ragstore.ledger import Vectors
 
 Vector = NDArray[np.float32]
+_Asked = tuple[str, str, asyncio.Future[Vector]]
+"""Text hash, text, and who waits for the vector."""
 
 _BATCH = 128
+_LOOKED_UP = 512
 _PARALLEL = 2
 _GATHER_SECONDS = 0.002
 _OUTAGE = 3
@@ -40,13 +44,8 @@ class VectorSupply:
 
         Raises `TransientError` where the embedder is down, `PoisonError` where it refuses one of these texts.
         """
-        found = self._cache.get(list(texts))
-        missing = {key: self._future(key, text) for key, text in texts.items() if key not in found}
-        self.count_reused(len(found))
-        if missing:
-            vectors = await asyncio.gather(*missing.values())
-            found.update(zip(missing, vectors, strict=True))
-        return found
+        futures = [self._future(key, text) for key, text in texts.items()]
+        return dict(zip(texts, await asyncio.gather(*futures), strict=True))
 
     def count_reused(self, chunks: int) -> None:
         """Chunks that cost no embedding."""
@@ -76,13 +75,29 @@ class VectorSupply:
             await self._wake.wait()
             if len(self._waiting) < _BATCH:
                 await asyncio.sleep(_GATHER_SECONDS)
-            batch = [(key, *self._waiting.pop(key)) for key in list(self._waiting)[:_BATCH]]
+            asked = [(key, *self._waiting.pop(key)) for key in list(islice(self._waiting, _LOOKED_UP))]
             if not self._waiting:
                 self._wake.clear()
-            if batch:
-                await self._embed(batch)
+            missing = await self._from_cache(asked)
+            for start in range(0, len(missing), _BATCH):
+                await self._embed(missing[start : start + _BATCH])
 
-    async def _embed(self, batch: Sequence[tuple[str, str, asyncio.Future[Vector]]]) -> None:
+    async def _from_cache(self, asked: list[_Asked]) -> list[_Asked]:
+        """Hand out what is cached; returns the rest."""
+        try:
+            found = await asyncio.to_thread(self._cache.get, [key for key, _, _ in asked])
+        except Exception as error:  # noqa: BLE001 - handed to each document that waits for it
+            self._fail(asked, error)
+            return []
+        self.count_reused(len(found))
+        for key, _, future in asked:
+            if key in found:
+                del self._under_way[key]
+                if not future.done():
+                    future.set_result(found[key])
+        return [item for item in asked if item[0] not in found]
+
+    async def _embed(self, batch: Sequence[_Asked]) -> None:
         """Embed, keep and hand out; where one text is refused, halve until only that one fails."""
         try:
             if self._failures_in_a_row >= _OUTAGE:
@@ -102,7 +117,7 @@ class VectorSupply:
         else:
             await self._hand_out(batch, vectors)
 
-    async def _hand_out(self, batch: Sequence[tuple[str, str, asyncio.Future[Vector]]], vectors: NDArray[np.float32]) -> None:
+    async def _hand_out(self, batch: Sequence[_Asked], vectors: NDArray[np.float32]) -> None:
         await asyncio.to_thread(self._cache.put, {key: vectors[i] for i, (key, _, _) in enumerate(batch)})
         report = self._clock.report
         report.chunks_embedded += len(batch)
@@ -113,7 +128,7 @@ class VectorSupply:
             if not future.done():
                 future.set_result(vectors[i])
 
-    def _fail(self, batch: Sequence[tuple[str, str, asyncio.Future[Vector]]], error: Exception) -> None:
+    def _fail(self, batch: Sequence[_Asked], error: Exception) -> None:
         for key, _, future in batch:
             self._under_way.pop(key, None)
             if not future.done():

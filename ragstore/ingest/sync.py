@@ -32,7 +32,7 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     if not allow_mass_delete:
         check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
     _start(clock.report, plan)
-    applier = Applier(parts, clock, gone=[known.document_id for known in plan.deletes])
+    applier = Applier(parts, clock, plan)
     try:
         await _apply(applier, plan)
         if not allow_mass_delete:

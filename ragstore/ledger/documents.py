@@ -26,6 +26,31 @@ _KNOWN: list[Any] = [
     )
 ]  # fmt: skip
 
+# Statements are built once: building one costs more than running it.
+_COMMIT = (
+    update(blobs)
+    .where(blobs.c.document_id == bindparam("id"))
+    .values(
+        state="live",
+        generation=bindparam("to_generation"),
+        chunks=func.coalesce(bindparam("to_chunks"), blobs.c.chunks),
+        current_access=bindparam("to_access"),
+        indexed_at=bindparam("now"),
+        **{
+            name: bindparam(f"to_{name}")
+            for name in (
+                "pending", "etag", "version", "size", "modified", "content_type", "sha256", "media_type", "title", "pipeline",
+                "access", "columns_hash",
+            )
+        },
+    )
+)  # fmt: skip
+_WITHDRAW = (
+    update(blobs)
+    .where(blobs.c.document_id == bindparam("id"))
+    .values(state=bindparam("to_state"), pending=1, chunks=0, title=None, indexed_at=bindparam("now"), generation=blobs.c.generation + 1)
+)
+_LAST_USE = update(vectors).where(vectors.c.text_hash == bindparam("hash")).values(used_at=bindparam("now"))
 _PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
 
 
@@ -51,12 +76,6 @@ class Documents:
         with self._connections.read() as connection:
             row = connection.execute(select(*_KNOWN).where(blobs.c.document_id == document_id)).first()
             return _known(row) if row else None
-
-    def with_content(self, sha256: str) -> list[KnownBlob]:
-        """The live blobs whose committed content has this hash."""
-        with self._connections.read() as connection:
-            found = connection.execute(select(*_KNOWN).where(blobs.c.sha256 == sha256, blobs.c.state == "live"))
-            return [_known(row) for row in found]
 
     def chunks(self, document_id: str) -> list[ChunkRecord]:
         """The committed chunks of one blob in document order."""
@@ -117,26 +136,25 @@ class Documents:
 
     def commit(self, commits: Sequence[Commit]) -> set[str]:
         """Swap in new generations, all in one transaction. Returns the ids of the documents whose generation was not the expected one."""
+        if not commits:
+            return set()
         now = time.time()
-        lost: set[str] = set()
         with self._connections.write() as connection:
-            for commit in commits:
-                if not _compare_and_set(connection, commit, now):
-                    lost.add(commit.document_id)
-                elif commit.chunks is not None:
-                    _replace_chunks(connection, commit.document_id, commit.chunks, now)
-        return lost
+            held = _generations(connection, [commit.document_id for commit in commits])
+            won = [commit for commit in commits if held.get(commit.document_id) == commit.expected_generation]
+            if won:
+                connection.execute(_COMMIT, [_committed_values(commit, now) for commit in won])
+            _replace_chunks(connection, {commit.document_id: commit.chunks for commit in won if commit.chunks is not None}, now)
+        return {commit.document_id for commit in commits} - {commit.document_id for commit in won}
 
     def withdraw(self, document_ids: Iterable[str], state: State) -> None:
         """Take committed generations out of every answer at once, leaving the blob deleted, quarantined or deferred; the store follows."""
         now = time.time()
         with self._connections.write() as connection:
-            for document_id in document_ids:
-                _replace_chunks(connection, document_id, (), now)
-                values = {"state": state, "pending": 1, "chunks": 0, "title": None, "indexed_at": now}
-                connection.execute(
-                    update(blobs).where(blobs.c.document_id == document_id).values(**values, generation=blobs.c.generation + 1)
-                )
+            ids = list(document_ids)
+            _replace_chunks(connection, dict.fromkeys(ids, ()), now)
+            if ids:
+                connection.execute(_WITHDRAW, [{"id": document_id, "to_state": state, "now": now} for document_id in ids])
 
     def note(self, state: BlobState, *, as_state: State) -> None:
         """Remember a blob that has no committed generation (quarantined or deferred), or that one which serves is stale."""
@@ -166,59 +184,62 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-def _compare_and_set(connection: Connection, commit: Commit, now: float) -> bool:
+def _generations(connection: Connection, document_ids: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for some in batches(document_ids, 500):
+        rows = connection.execute(select(blobs.c.document_id, blobs.c.generation).where(blobs.c.document_id.in_(some)))
+        found.update((row.document_id, row.generation) for row in rows)
+    return found
+
+
+def _committed_values(commit: Commit, now: float) -> dict[str, Any]:
+    """The parameters of `_COMMIT`. Where only attributes change, generation and number of chunks stay."""
     state = commit.state
-    access = state.access.to_json()
-    values: dict[str, Any] = {
-        "state": "live",
-        "pending": int(commit.pending),
-        "etag": state.etag,
-        "version": state.version,
-        "size": state.size,
-        "modified": state.modified.astimezone(UTC).isoformat(),
-        "content_type": state.content_type,
-        "sha256": commit.sha256,
-        "media_type": commit.media_type,
-        "title": commit.title,
-        "pipeline": commit.pipeline,
-        "access": access,
-        "current_access": access,
-        "columns_hash": commit.columns_hash,
-        "indexed_at": now,
+    return {
+        "id": commit.document_id,
+        "to_pending": int(commit.pending),
+        "to_etag": state.etag,
+        "to_version": state.version,
+        "to_size": state.size,
+        "to_modified": state.modified.astimezone(UTC).isoformat(),
+        "to_content_type": state.content_type,
+        "to_sha256": commit.sha256,
+        "to_media_type": commit.media_type,
+        "to_title": commit.title,
+        "to_pipeline": commit.pipeline,
+        "to_access": state.access.to_json(),
+        "to_columns_hash": commit.columns_hash,
+        "to_generation": commit.expected_generation + (commit.chunks is not None),
+        "to_chunks": None if commit.chunks is None else len(commit.chunks),
+        "now": now,
     }
-    if commit.chunks is not None:
-        values |= {"generation": commit.expected_generation + 1, "chunks": len(commit.chunks)}
-    changed = connection.execute(
-        update(blobs).where(blobs.c.document_id == commit.document_id, blobs.c.generation == commit.expected_generation).values(**values)
-    )
-    return changed.rowcount == 1
 
 
-def _replace_chunks(connection: Connection, document_id: str, records: Sequence[ChunkRecord], now: float) -> None:
-    """Chunks that go leave their vectors in the cache, where their time starts to run."""
-    old = select(chunks.c.text_hash).where(chunks.c.document_id == document_id)
-    gone = {row.text_hash for row in connection.execute(old)} - {record.text_hash for record in records}
+def _replace_chunks(connection: Connection, new: Mapping[str, Sequence[ChunkRecord]], now: float) -> None:
+    """Give each document its new chunks. Vectors of chunks that go stay in the cache, where their time starts to run."""
+    old: set[str] = set()
+    for some in batches(new, 500):
+        old.update(row.text_hash for row in connection.execute(select(chunks.c.text_hash).where(chunks.c.document_id.in_(some))))
+        connection.execute(delete(chunks).where(chunks.c.document_id.in_(some)))
+    gone = old - {record.text_hash for records in new.values() for record in records} if old else old
     if gone:
-        statement = update(vectors).where(vectors.c.text_hash == bindparam("hash")).values(used_at=now)
-        connection.execute(statement, [{"hash": text_hash} for text_hash in gone])
-    connection.execute(delete(chunks).where(chunks.c.document_id == document_id))
-    if records:
-        connection.execute(
-            insert(chunks),
-            [
-                {
-                    "chunk_id": record.chunk_id,
-                    "document_id": document_id,
-                    "ordinal": ordinal,
-                    "start": record.start,
-                    "end": record.end,
-                    "page": record.page,
-                    "heading": record.heading,
-                    "text_hash": record.text_hash,
-                }
-                for ordinal, record in enumerate(records)
-            ],
-        )
+        connection.execute(_LAST_USE, [{"hash": text_hash, "now": now} for text_hash in gone])
+    rows = [
+        {
+            "chunk_id": record.chunk_id,
+            "document_id": document_id,
+            "ordinal": ordinal,
+            "start": record.start,
+            "end": record.end,
+            "page": record.page,
+            "heading": record.heading,
+            "text_hash": record.text_hash,
+        }
+        for document_id, records in new.items()
+        for ordinal, record in enumerate(records)
+    ]
+    if rows:
+        connection.execute(insert(chunks), rows)
 
 
 def _identity(blob: BlobId) -> dict[str, Any]:

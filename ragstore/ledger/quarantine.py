@@ -23,12 +23,6 @@ class Quarantine:
         with self._connections.read() as connection:
             return {row.document_id: Failure(**row._mapping) for row in connection.execute(select(failures))}  # noqa: SLF001 - SQLAlchemy's public name for a row as a mapping
 
-    def get(self, document_id: str) -> Failure | None:
-        """The failure of one blob."""
-        with self._connections.read() as connection:
-            row = connection.execute(select(failures).where(failures.c.document_id == document_id)).first()
-            return Failure(**row._mapping) if row else None  # noqa: SLF001 - as above
-
     def add(self, *, document_id: str, blob: str, kind: str, reason: str, etag: str, sha256: str | None, pipeline: str) -> None:
         """Note one more failed attempt; `since` stays that of the first with this ETag."""
         # A file name or a parser's message may hold what UTF-8 cannot say.

@@ -39,7 +39,6 @@ blobs = Table(
     Column("chunks", Integer, nullable=False),
     Column("indexed_at", Float, nullable=False),  # seconds since the epoch
     Column("sequencer", String),  # of the last event that was applied
-    Index("blobs_by_sha256", "sha256"),
     Index("blobs_by_pending", "pending"),
 )
 """One row per blob ever seen; a deleted one stays as a tombstone."""
