@@ -51,7 +51,7 @@ def weights(folder: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def read_safetensors(file: Path) -> dict[str, NDArray[np.float32]]:
-    """The float32 arrays by name, as read-only views of a memory map; arrays of other types are left out.
+    """The float32 arrays by name, as views of a private memory map; arrays of other types are left out.
 
     Source: https://github.com/huggingface/safetensors#format - 8 bytes of header length, a JSON header, the arrays.
     """
@@ -59,7 +59,8 @@ def read_safetensors(file: Path) -> dict[str, NDArray[np.float32]]:
 
     try:
         with file.open("rb") as stream:
-            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            # Private, not read-only: OpenVINO takes arrays without a copy only if they could be written to.
+            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_COPY)
         start = 8 + int.from_bytes(content[:8], "little")
         header = json.loads(content[8:start])
         flat = {

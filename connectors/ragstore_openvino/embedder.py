@@ -1,0 +1,105 @@
+"""Texts in, vectors of all-MiniLM-L6-v2 out, computed by OpenVINO on the CPU in bfloat16 or float32."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import openvino
+from typing_extensions import override
+
+from ragstore.contracts import Embedder
+from ragstore.errors import ConfigError
+from ragstore_onnx import minilm
+from ragstore_onnx.encoder import BatchedEncoder
+from ragstore_onnx.tokenizer import WordPieceTokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ragstore_onnx.encoder import Forward
+
+
+class OpenVINOEmbedder(Embedder):
+    """The model of `minilm`, on a runtime that is two to four times as fast where the CPU has AVX512_BF16 or AMX.
+
+    - `precision`: `auto` takes bfloat16 where the CPU has it. The precision is part of the fingerprint, because the vectors differ
+      (cosine about 0.9999): an index that was made on one kind of machine and is to be written on another needs `bf16` or `f32` here.
+      In float32 the vectors, and so the fingerprint, are those of `minilm`: an index can change between the two for nothing.
+    - `model_path`, `download`, `workers` and the limit of 256 tokens: as with `minilm`.
+
+    Raises `ConfigError` where `bf16` is asked of a CPU that has to emulate it, and where the model's files cannot be had.
+    """
+
+    def __init__(
+        self,
+        *,
+        base: Path | None = None,
+        model_path: Path | None = None,
+        download: bool = True,
+        workers: int = 2,
+        precision: Literal["auto", "bf16", "f32"] = "auto",
+    ) -> None:
+        if workers < 1:
+            raise ConfigError(f"the embedder needs at least 1 worker, not {workers}")
+        self._core = openvino.Core()
+        self._precision = self._choose(precision)
+        self._workers = workers
+        self.fingerprint = minilm.fingerprint(self._precision)
+        self.dimensions = minilm.DIMENSIONS
+        self.max_tokens = minilm.MAX_TOKENS
+        self.price_per_million_tokens: float | None = None
+        self.scripts: frozenset[str] | None = minilm.SCRIPTS
+        self._folder = minilm.folder(base=base, model_path=model_path, download=download)
+        self._tokenizer = WordPieceTokenizer(self._folder / minilm.TOKENIZER)
+        self._encoder = BatchedEncoder(
+            tokenizer=self._tokenizer, load=self._load, dimensions=self.dimensions, max_tokens=self.max_tokens, workers=workers
+        )
+
+    @override
+    async def embed(self, texts: Sequence[str], *, purpose: Literal["document", "query"]) -> NDArray[np.float32]:
+        """As the contract says; documents and queries get the same vectors, queries sooner."""
+        return await self._encoder.encode(texts, urgent=purpose == "query")
+
+    @override
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """Exact, with the model's own tokenizer."""
+        return [self._tokenizer.count(text) for text in texts]
+
+    @override
+    async def close(self) -> None:
+        """Wait for the batches that run and end the threads."""
+        self._encoder.close()
+
+    def _choose(self, precision: Literal["auto", "bf16", "f32"]) -> Literal["bf16", "f32"]:
+        has_bfloat16 = "BF16" in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        if precision == "bf16" and not has_bfloat16:
+            raise ConfigError('this CPU has no bfloat16 (AVX512_BF16 or AMX): set precision = "f32" and index again, or use one that has')
+        if precision == "auto":
+            return "bf16" if has_bfloat16 else "f32"
+        return precision
+
+    def _load(self) -> Forward:
+        """A compiled model, and an inference request for each thread that asks."""
+        from ragstore_openvino import graph
+
+        weights = minilm.weights(self._folder)
+        settings = {
+            "INFERENCE_PRECISION_HINT": self._precision,
+            "NUM_STREAMS": str(self._workers),
+            "INFERENCE_NUM_THREADS": str(self._workers),
+            "ENABLE_CPU_PINNING": "NO",  # a server shares its cores
+        }
+        compiled = self._core.compile_model(graph.build(weights), "CPU", settings)
+        requests = threading.local()
+
+        def forward(ids: NDArray[np.int32], mask: NDArray[np.int32], _alive: object = weights) -> NDArray[np.float32]:
+            if not hasattr(requests, "own"):
+                requests.own = compiled.create_infer_request()
+            vectors: NDArray[np.float32] = requests.own.infer([ids, mask])[0]
+            return vectors
+
+        return forward
