@@ -21,17 +21,21 @@ TEXT_LIMIT = 64 * 2**20
 
 Mark = TypeVar("Mark", PageMark, HeadingMark)
 
+# Paragraphs, lines, sentences, words.
 _CUTS = (re.compile(r"\n\n+"), re.compile(r"\n"), re.compile(r"[。．.!?！？;；][ \t]*"), re.compile(r"\s+"))
+_ANYWHERE = 2**16
+"""Places that are looked at in a run without any of these."""
 _CONTEXT = 24
 
 
 def _cut_at(text: str) -> int:
     """Where to end a block: the best kind of end in reach, and among those the one with the smallest hash of its surroundings."""
+    ends: Sequence[int] = ()
     for pattern in _CUTS:
         ends = [match.end() for match in pattern.finditer(text, SMALLEST, LARGEST)]
         if ends:
-            return min(ends, key=lambda end: crc32(text[end - _CONTEXT : end + _CONTEXT].encode()))
-    return LARGEST
+            break
+    return min(ends or range(SMALLEST, SMALLEST + _ANYWHERE), key=lambda end: crc32(text[end - _CONTEXT : end + _CONTEXT].encode()))
 
 
 def cut(pieces: Iterable[str]) -> Iterator[str]:
