@@ -54,19 +54,23 @@ class OutageError(RagstoreError):
 
 
 class PoisonError(RagstoreError):
-    """This blob cannot be indexed however often it is tried: quarantine it. `kind` is one of `QUARANTINE_KINDS`."""
+    """This blob cannot be indexed however often it is tried: quarantine it. `kind` is one of `QUARANTINE_KINDS`.
 
-    def __init__(self, kind: str, reason: str) -> None:
+    `index` is the position of the text that an embedder refuses among those it was given, where it can tell.
+    """
+
+    def __init__(self, kind: str, reason: str, index: int | None = None) -> None:
         if kind not in QUARANTINE_KINDS:
             raise ValueError(f"{kind!r} is not a quarantine kind; choose one of {sorted(QUARANTINE_KINDS)}")
         super().__init__(reason)
         self.kind = kind
         self.reason = reason
+        self.index = index
 
     @override
-    def __reduce__(self) -> tuple[type[PoisonError], tuple[str, str]]:
-        """Keep both arguments when the error crosses a process border."""
-        return (PoisonError, (self.kind, self.reason))
+    def __reduce__(self) -> tuple[type[PoisonError], tuple[str, str, int | None]]:
+        """Keep all arguments when the error crosses a process border."""
+        return (PoisonError, (self.kind, self.reason, self.index))
 
 
 class AccessError(RagstoreError):
