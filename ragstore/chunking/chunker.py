@@ -173,4 +173,4 @@ def _middle(text: str, start: int, end: int) -> int:
     middle = (start + end) // 2
     nearby = range(max(start + 1, middle - _LONGEST_CLUSTER), min(end, middle + _LONGEST_CLUSTER))
     nearest = sorted(nearby, key=lambda offset: abs(offset - middle))
-    return next((offset for offset in nearest if not joined(text, offset)), middle)
+    return next((offset for offset in nearest if not joined(text, offset, start)), middle)

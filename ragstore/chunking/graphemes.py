@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from typing import Final
 
 _JOINER: Final = "\u200d"
-_LONGEST_FLAG_RUN: Final = 64
-"""Letters of flags without a break that are looked at; what is longer is no text, and must not take quadratic time."""
 _HASHED: Final = 16
 """Characters on which the choice of a cut depends: few enough that an edit is soon forgotten."""
 
 
-def joined(text: str, position: int) -> bool:
+def joined(text: str, position: int, since: int = 0) -> bool:
     """Whether a cut at this position would part what belongs together.
 
     That is: CR and LF, the halves of a surrogate pair, a character and its combining marks, variation selectors, skin tones or
-    joiners, and the two letters of a flag (after UAX #29, without the rules for Hangul and Indic conjuncts).
+    joiners, and the two letters of a flag (after UAX #29, without the rules for Hangul and Indic conjuncts). Flags are told apart
+    by counting back, at most to `since`, where no flag may be open.
     """
     if not 0 < position < len(text):
         return False
@@ -29,7 +28,7 @@ def joined(text: str, position: int) -> bool:
     if "\udc00" <= after <= "\udfff":
         return "\ud800" <= before <= "\udbff"
     if _is_regional(after):
-        return _regionals_before(text, position) % 2 == 1
+        return _regionals_before(text, position, since) % 2 == 1
     return unicodedata.category(after)[0] == "M"
 
 
@@ -37,10 +36,9 @@ def _is_regional(character: str) -> bool:
     return "\U0001f1e6" <= character <= "\U0001f1ff"
 
 
-def _regionals_before(text: str, position: int) -> int:
-    first = max(0, position - _LONGEST_FLAG_RUN)
+def _regionals_before(text: str, position: int, since: int) -> int:
     start = position
-    while start > first and _is_regional(text[start - 1]):
+    while start > since and _is_regional(text[start - 1]):
         start -= 1
     return position - start
 
@@ -60,7 +58,7 @@ def slices(text: str, most: int, least: int) -> Iterator[str]:
         # Leave enough for a last piece of its own, where that is possible.
         furthest = max(start + least, min(start + most, len(text) - least))
         window = sorted(range(start + least, furthest + 1), key=scores.__getitem__)
-        cut = next((position for position in window if not joined(text, position)), furthest)
+        cut = next((position for position in window if not joined(text, position, start)), furthest)
         yield text[start:cut]
         start = cut
     yield text[start:]

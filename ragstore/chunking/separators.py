@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from langchain_text_splitters import Language, RecursiveCharacterTextSplitter
@@ -18,6 +19,7 @@ WORD: Final = r"[^\S\r\n]+"
 
 _GENERIC: Final = (PAGE, PARAGRAPH, LINE, SENTENCE, CLAUSE, WORD)
 
+# Perl is a name without separators in the library; reStructuredText would be cut between a title and its underline.
 _ALIASES: Final = {
     "c": Language.C,
     "c++": Language.CPP,
@@ -36,14 +38,12 @@ _ALIASES: Final = {
     "kotlin": Language.KOTLIN,
     "latex": Language.LATEX,
     "lua": Language.LUA,
-    "perl": Language.PERL,
     "php": Language.PHP,
     "powershell": Language.POWERSHELL,
     "proto": Language.PROTO,
     "protobuf": Language.PROTO,
     "python": Language.PYTHON,
     "r": Language.R,
-    "rst": Language.RST,
     "ruby": Language.RUBY,
     "rust": Language.RUST,
     "scala": Language.SCALA,
@@ -52,7 +52,6 @@ _ALIASES: Final = {
     "tex": Language.LATEX,
     "ts": Language.TS,
     "typescript": Language.TS,
-    "vb": Language.VISUALBASIC6,
 }
 
 
@@ -66,6 +65,7 @@ class Separators:
     """In source code: what a line must begin with to begin a class, a function or the like."""
 
 
+@lru_cache(maxsize=64)
 def separators(media_type: str) -> Separators:
     """The separators for text of this media type; source code has those of its language before the generic ones."""
     subtype = media_type.partition(";")[0].strip().lower().rpartition("/")[2]
@@ -79,6 +79,10 @@ def separators(media_type: str) -> Separators:
 
 
 def _line_starts(language: Language) -> list[str]:
-    """What lines begin with where the library would cut this language: its separators without the newline, which stays above the cut."""
+    """What lines begin with where the library would cut this language: its separators without the newline, which stays above the cut.
+
+    One that also matches nothing at all (`| ` of Haskell, read as an expression) would match everywhere, and is left out.
+    """
     known = RecursiveCharacterTextSplitter.get_separators_for_language(language)
-    return [separator.removeprefix("\n") for separator in known if separator.startswith("\n") and separator.strip()]
+    starts = [separator.removeprefix("\n") for separator in known if separator.startswith("\n") and separator.strip()]
+    return [start for start in starts if not re.match(start, "")]
