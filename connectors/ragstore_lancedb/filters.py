@@ -1,0 +1,137 @@
+"""A filter in, the SQL of a LanceDB `where` out; nothing of a value is ever read as SQL.
+
+Negation is pushed down to the leaves and equal columns are merged first: LanceDB's parser gives up at about 50 nested parentheses, and
+plans a thousand ORs slower than one list. Columns are never null, so `NOT` has no third value to lose rows to.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final
+
+from ragstore.errors import ConfigError
+from ragstore.filters import (
+    LIST_COLUMNS,
+    SCALAR_COLUMNS,
+    Always,
+    And,
+    AnyOf,
+    Filter,
+    Never,
+    Not,
+    OneOf,
+    Or,
+    StartsWith,
+    all_of,
+    any_of,
+    negate,
+    simplify,
+)
+from ragstore_lancedb.strings import storable
+
+_KEYS: Final = frozenset({"chunk_id", "document_id"})
+_DEEPEST: Final = 40
+
+
+def quoted(text: str) -> str:
+    """The one place where a value becomes SQL: a single-quoted literal, quotes doubled; LanceDB knows no other escape."""
+    return "'" + storable(text).replace("'", "''") + "'"
+
+
+def one_of(column: str, values: Iterable[str]) -> str:
+    """`column IN (values)`; of no values it is false, never the syntax error `IN ()`."""
+    if column not in _KEYS | SCALAR_COLUMNS:
+        raise ValueError(f"{column!r} is not a column to compare")
+    literals = sorted(quoted(value) for value in values)
+    if len(literals) == 1:
+        return f"{column} = {literals[0]}"
+    return f"{column} IN ({', '.join(literals)})" if literals else "false"
+
+
+def where(expression: Filter) -> str | None:
+    """The condition, or None where every row satisfies it. `Never` is `false`; whoever searches does not get that far.
+
+    Raises `ConfigError` where conjunctions and disjunctions alternate more than 40 levels deep.
+    """
+    normal = simplify(_positive(simplify(expression)))
+    return None if isinstance(normal, Always) else _sql(normal, 0)
+
+
+def _positive(expression: Filter) -> Filter:
+    """The same filter with `Not` around leaves only, and the leaves of one column merged."""
+    match expression:
+        case And(parts):
+            return _merged(all_of(_positive(part) for part in parts))
+        case Or(parts):
+            return _merged(any_of(_positive(part) for part in parts))
+        case Not(And(parts)):
+            return _merged(any_of(_positive(negate(part)) for part in parts))
+        case Not(Or(parts)):
+            return _merged(all_of(_positive(negate(part)) for part in parts))
+        case Not(Not(part)):
+            return _positive(part)
+    return expression
+
+
+def _merged(expression: Filter) -> Filter:
+    """A OR of `x in A`, `x in B` is `x in A + B`; an AND of their negations is the negation of that."""
+    match expression:
+        case Or(parts):
+            return any_of(_union(parts))
+        case And(parts):
+            negated = [part.part for part in parts if isinstance(part, Not)]
+            return all_of([*(part for part in parts if not isinstance(part, Not)), *(negate(part) for part in _union(negated))])
+    return expression
+
+
+def _union(parts: Iterable[Filter]) -> list[Filter]:
+    scalars: defaultdict[str, set[str]] = defaultdict(set)
+    lists: defaultdict[str, set[str]] = defaultdict(set)
+    kept: list[Filter] = []
+    first: dict[str, int] = {}
+    templates: dict[str, OneOf | AnyOf] = {}
+    for part in parts:
+        if not isinstance(part, OneOf | AnyOf):
+            kept.append(part)
+            continue
+        (scalars if isinstance(part, OneOf) else lists)[part.column] |= part.values
+        if part.column not in first:
+            first[part.column] = len(kept)
+            templates[part.column] = part
+            kept.append(part)
+    for column, position in first.items():
+        template = templates[column]
+        if isinstance(template, OneOf):
+            kept[position] = OneOf(template.column, frozenset(scalars[column]))
+        else:
+            kept[position] = AnyOf(template.column, frozenset(lists[column]))
+    return kept
+
+
+def _sql(expression: Filter, depth: int) -> str:
+    if depth > _DEEPEST:
+        raise ConfigError(
+            f"a filter is nested more than {_DEEPEST} levels deep, which LanceDB cannot parse; make the condition behind it flatter"
+        )
+    match expression:
+        case Always():
+            return "true"
+        case Never():
+            return "false"
+        case OneOf(column, values):
+            return one_of(column, values)
+        case AnyOf(column, values):
+            if column not in LIST_COLUMNS:
+                raise ValueError(f"{column!r} is not a list column")
+            return f"array_has_any({column}, [{', '.join(sorted(quoted(value) for value in values))}])"
+        case StartsWith(column, prefix):
+            if column not in SCALAR_COLUMNS:
+                raise ValueError(f"{column!r} is not a scalar column")
+            return f"starts_with({column}, {quoted(prefix)})"
+        case And(parts):
+            return "(" + " AND ".join(_sql(part, depth + 1) for part in parts) + ")"
+        case Or(parts):
+            return "(" + " OR ".join(_sql(part, depth + 1) for part in parts) + ")"
+        case Not(part):
+            return f"NOT ({_sql(part, depth + 1)})"

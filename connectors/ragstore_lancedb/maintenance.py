@@ -1,0 +1,96 @@
+"""A LanceDB table in, the same table compacted, indexed and cleaned up out; nothing is done before it is due."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    from lancedb.table import AsyncTable
+
+_FRAGMENTS: Final = 50
+"""A query opens every fragment; measured, queries get noticeably slower from here on."""
+_UNINDEXED_SHARE: Final = 0.2
+_UNINDEXED_ROWS: Final = 1_000
+"""Full text reads rows that are not indexed yet one by one, at about 0.1 ms each."""
+_SCALAR_INDEXES_FROM: Final = 5_000
+"""Below this a filter reads the column faster than nine indexes can be kept up to date."""
+_KEEP_VERSIONS: Final = timedelta(hours=1)
+"""Other processes may still read an older version; cleaning up younger ones breaks them."""
+
+TEXT_INDEX: Final = "terms_idx"
+VECTOR_INDEX: Final = "vector_idx"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What maintenance decides on."""
+
+    rows: int
+    fragments: int
+    indexed: frozenset[str]
+    """Columns that have an index."""
+    unindexed_rows: int
+    """Rows that the full-text index does not cover."""
+
+    @classmethod
+    async def of(cls, table: AsyncTable) -> Condition:
+        """As the table stands; costs a few milliseconds and reads no data."""
+        stats = cast("Mapping[str, Any]", await table.stats())  # declared with attributes, but it is a dictionary
+        indexed = frozenset(column for index in await table.list_indices() for column in index.columns)
+        text = await table.index_stats(TEXT_INDEX)
+        rows = int(stats["num_rows"])
+        return cls(
+            rows=rows,
+            fragments=int(stats["fragment_stats"]["num_fragments"]),
+            indexed=indexed,
+            unindexed_rows=text.num_unindexed_rows if text is not None else rows,
+        )
+
+    @property
+    def compaction_is_due(self) -> bool:
+        """Whether queries have become slower than they need to be."""
+        limit = min(_UNINDEXED_ROWS, _UNINDEXED_SHARE * self.rows) if self.rows > _UNINDEXED_ROWS else _UNINDEXED_ROWS
+        return self.fragments >= _FRAGMENTS or self.unindexed_rows > limit
+
+
+async def index_text(table: AsyncTable) -> None:
+    """Create the full-text index; on an empty table this costs milliseconds and settles how rows and queries are analysed.
+
+    Our own analysis has split and folded the words already; Lance adds English stop words and stemming.
+    """
+    from lancedb.index import FTS
+
+    config = FTS(
+        base_tokenizer="whitespace", stem=True, remove_stop_words=True, lower_case=False, ascii_folding=False, max_token_length=None
+    )
+    await table.create_index("terms", config=config, name=TEXT_INDEX)
+
+
+async def maintain(table: AsyncTable, *, ann_from: int, force: bool) -> None:
+    """Compact and index what is due. To be run by one process at a time; readers and writers may go on."""
+    condition = await Condition.of(table)
+    if "terms" not in condition.indexed:
+        await index_text(table)
+    await _index_scalars(table, condition)
+    if condition.rows >= ann_from and "vector" not in condition.indexed:
+        from lancedb.index import IvfRq
+
+        await table.create_index("vector", config=IvfRq(distance_type="cosine"), name=VECTOR_INDEX)
+    if force or condition.compaction_is_due:
+        await table.optimize(cleanup_older_than=_KEEP_VERSIONS)
+
+
+async def _index_scalars(table: AsyncTable, condition: Condition) -> None:
+    if condition.rows < _SCALAR_INDEXES_FROM:
+        return
+    from lancedb.index import Bitmap, BTree, LabelList
+
+    kinds: dict[str, BTree | LabelList | Bitmap] = dict.fromkeys(("chunk_id", "document_id", "path"), BTree())
+    kinds |= dict.fromkeys(("allowed", "labels", "label_keys"), LabelList())
+    kinds |= dict.fromkeys(("account", "container", "media_type"), Bitmap())
+    for column, kind in kinds.items():
+        if column not in condition.indexed:
+            await table.create_index(column, config=kind, name=f"{column}_idx")
