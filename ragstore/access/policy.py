@@ -16,7 +16,7 @@ from ragstore.access.labels import columns_of
 from ragstore.access.rules import parse_rules
 from ragstore.access.watched import WatchedFile
 from ragstore.errors import ConfigError
-from ragstore.filters import ALWAYS, NEVER, AnyOf, Filter
+from ragstore.filters import ALWAYS, NEVER, AnyOf, Filter, any_of
 from ragstore.models import AccessAttributes, AccessColumns, Principal
 
 _COLUMNS_VERSION: Final = 1
@@ -102,6 +102,8 @@ class GroupsPolicy(Policy):
     - `tag_key`: an index tag, ids separated by spaces. A tag holds 256 characters, which is six GUIDs; further ids go into the tags
       `KEY-1`, `KEY-2` and so on, whose lists are joined. A blob has at most ten tags, so sixty GUIDs.
     - `rules`: a TOML file of globs over the blob's path in its container, where the last matching rule decides (`access.rules`).
+      A changed file counts at once: what it takes away is refused by `grants`, and what it gives by folder or by name is found; what it
+      gives by any other glob is found when the index has been retagged.
 
     An entry that is no id grants nothing and is reported by `problems`. Whoever may write those tags, that metadata or that file decides
     over access. Raises `ConfigError` unless exactly one of the three is given, or where the rules cannot be read.
@@ -144,10 +146,11 @@ class GroupsPolicy(Policy):
 
     @override
     def filter_for(self, principal: Principal) -> Filter:
-        if self._rules:
-            self._rules.current()  # fails closed before the store is asked, not after
         ids = ids_of(principal)
-        return AnyOf("allowed", ids) if ids else NEVER
+        if not ids:
+            return NEVER
+        listed = AnyOf("allowed", ids)
+        return any_of((listed, self._rules.current().surely_granted(ids))) if self._rules else listed
 
     @override
     def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:

@@ -11,9 +11,11 @@ from typing import Final
 
 from ragstore.access.ids import IdList, collect_ids, shorten, split_ids
 from ragstore.errors import ConfigError
+from ragstore.filters import ALWAYS, NEVER, Always, Filter, OneOf, StartsWith, all_of, any_of, negate, simplify
 from ragstore.globs import compile_glob
 
 NOBODY: Final = IdList()
+_MOST_RULES: Final = 64
 _SYNTAX: Final = 'write one rule a line, the glob in quotes: "reports/**" = ["hr-team", "alice"]'
 
 
@@ -56,6 +58,23 @@ class Rules:
                 )
         return found
 
+    def surely_granted(self, ids: frozenset[str]) -> Filter:
+        """A filter over paths that is true only where one of these ids is granted, as far as the rules are whole folders or single blobs.
+
+        Beside the stored columns it lets a new grant take effect before the index is retagged. A rule of another form that grants adds
+        nothing here; one that does not grant may take away any path. Beyond `_MOST_RULES` it is `NEVER`: stores have limits.
+        """
+        if len(self.rules) > _MOST_RULES:
+            return NEVER
+        granted: Filter = NEVER
+        for rule in self.rules:
+            paths = _paths(rule.glob)
+            if not ids.isdisjoint(rule.ids.granted):
+                granted = granted if paths is None else any_of((granted, paths))
+            else:
+                granted = NEVER if paths is None else all_of((granted, negate(paths)))
+        return simplify(granted)
+
     def _deciding(self, path: str) -> Rule | None:
         return next((rule for rule in reversed(self.rules) if rule.pattern.fullmatch(path)), None)
 
@@ -94,9 +113,21 @@ def _rule(glob: str, value: object, file: Path) -> Rule:
 
 def _covers(general: str, special: str) -> bool:
     """Whether every path that `special` matches is surely matched by `general`: equal, or `general` is a whole folder above it."""
-    if general in {special, "**", "**/*"}:
+    if general == special:
         return True
-    folder = general.removesuffix("**")
-    if folder == general or not folder.endswith("/") or re.search(r"[*?\[]", folder):
-        return False
-    return special.startswith(folder)
+    match _paths(general):
+        case Always():
+            return True
+        case StartsWith(prefix=folder):
+            return special.startswith(folder)
+    return False
+
+
+def _paths(glob: str) -> Filter | None:
+    """The filter that is true of just the paths that the glob matches; None where the algebra cannot say it."""
+    if glob in {"**", "**/*"}:
+        return ALWAYS
+    folder = glob.removesuffix("**")
+    if re.search(r"[*?\[]", folder) or (folder != glob and not folder.endswith("/")):
+        return None
+    return StartsWith("path", folder) if folder != glob else OneOf("path", frozenset({glob}))

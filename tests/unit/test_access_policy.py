@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from ragstore.access import GroupsPolicy, OpenPolicy, Policy, open_policy
 from ragstore.access.labels import columns_of, label, label_key
+from ragstore.access.rules import parse_rules
 from ragstore.errors import AccessError, ConfigError
 from ragstore.filters import ALWAYS, NEVER, matches
 from ragstore.models import AccessAttributes, Principal
@@ -194,6 +195,32 @@ def test_rules_are_read_again_when_the_file_changes(tmp_path: Path) -> None:
     (tmp_path / "rules.toml").write_text('"**" = "carol"', encoding="utf-8")
     assert not policy.grants(principal("alice"), attributes())
     assert policy.fingerprint != before
+
+
+def test_a_grant_by_folder_or_name_is_found_before_the_index_is_retagged(tmp_path: Path) -> None:
+    policy = rules_policy(tmp_path, '"**" = "carol"')
+    paths = ("hr/a.md", "hr/b/c.md", "hr/private/d.md", "one.md", "two.md")
+    stored = {path: policy.columns(attributes(path), media_type="") for path in paths}
+    (tmp_path / "rules.toml").write_text('"**" = "carol"\n"hr/**" = "alice"\n"hr/private/**" = []\n"one.md" = "alice"', encoding="utf-8")
+    found = {path for path in paths if matches(policy.filter_for(principal("alice")), stored[path])}
+    assert found == {path for path in paths if policy.grants(principal("alice"), attributes(path))} == {"hr/a.md", "hr/b/c.md", "one.md"}
+
+
+GLOBS = st.sampled_from(["**", "**/*", "a/**", "a/b/**", "a/b", "a", "a/*", "**/b", "?", "a**", "[a]/**", "*/b/**"])
+
+
+@given(
+    rules=st.lists(st.tuples(GLOBS, st.sampled_from(["x", "y", ""])), max_size=5, unique_by=lambda rule: rule[0]),
+    path=st.sampled_from(["a", "b", "a/b", "a/b/c", "a/", "ab", "b/b/c", "[a]/x"]),
+)
+def test_rules_as_a_filter_admit_nothing_that_is_not_granted(rules: list[tuple[str, str]], path: str) -> None:
+    text = "\n".join(f'"{glob}" = "{ids}"' for glob, ids in rules)
+    parsed = parse_rules(text.encode(), file=Path("rules.toml"))
+    granted = "x" in parsed.ids_for(path).granted
+    admitted = matches(parsed.surely_granted(frozenset({"x"})), columns_of(attributes(path), media_type=""))
+    assert granted or not admitted
+    if all(glob in {"**", "**/*", "a/**", "a/b/**", "a/b", "a"} for glob, _ in rules):
+        assert granted == admitted
 
 
 @pytest.mark.parametrize("damage", ["broken", "missing"])
