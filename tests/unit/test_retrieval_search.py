@@ -106,18 +106,18 @@ def library(request: pytest.FixtureRequest) -> Library:
 
 
 async def test_a_hit_says_where_it_stands(library: Library) -> None:
-    [first, _] = await library.add("a.md", "rotate the signing key", "nothing else")
-    [hit, *_] = await library.retriever().search("rotate key", principal=ALICE)
+    [row] = await library.add("a.md", "rotate the signing key")
+    [hit] = await library.retriever().search("rotate key", principal=ALICE)
     place = {name: value for name, value in PLACE.items() if name != "media_type"}
-    assert hit == Hit(**place, blob="docs/a.md", chunk=first, score=hit.score, text="rotate the signing key", end=22)
+    assert hit == Hit(**place, blob="docs/a.md", chunk=row, score=hit.score, text="rotate the signing key", end=22)
     assert hit.score == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("legs", ["both", "vector", "text"])
 @pytest.mark.parametrize("fusion", ["max-norm", "rrf"])
 async def test_the_best_comes_first(library: Library, legs: str, fusion: str) -> None:
-    await library.add("b.md", "apples and pears")
-    await library.add("a.md", "the key rotation runbook")
+    for name, text in (("b.md", "apples and pears"), ("a.md", "the key rotation runbook")):
+        await library.add(name, text)
     assert (await library.blobs("key rotation", legs=legs, fusion=fusion))[0] == "a.md"
 
 
@@ -283,7 +283,6 @@ async def test_in_open_mode_everything_is_found(request: pytest.FixtureRequest) 
 @pytest.mark.parametrize("query", HOSTILE)
 async def test_hostile_queries_are_data(library: Library, query: str) -> None:
     await library.add("a.md", "a key")
-    await library.add("b.md", "secret", allow="bob")
     assert await library.blobs(query) == ["a.md"]
 
 
@@ -373,19 +372,17 @@ async def test_a_query_beyond_the_models_limit_is_cut(library: Library) -> None:
 class ByLength(Reranker):
     """Prefers long texts, and remembers what it saw."""
 
-    def __init__(self) -> None:
-        self.seen: list[str] = []
+    seen: Sequence[str] = ()
 
     @override
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        self.seen += texts
+        self.seen = texts
         return [float("nan") if "nan" in text else float(len(text)) for text in texts]
 
 
 async def test_a_reranker_orders_permitted_texts_only(library: Library) -> None:
-    await library.add("a.md", "key")
-    await library.add("b.md", "key and much more")
-    await library.add("c.md", "key nan")
+    for name, text in (("a.md", "key"), ("b.md", "key and much more"), ("c.md", "key nan")):
+        await library.add(name, text)
     await library.add("d.md", "key that is secret, long and not for us", allow="bob")
     reranker = ByLength()
     store = Watching(library.store, obey=False)
