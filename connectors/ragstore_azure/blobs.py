@@ -19,7 +19,7 @@ from ragstore_azure.credentials import CredentialVariables, identity_credential,
 from ragstore_azure.download import RANGE_BYTES, ByteBudget, download
 from ragstore_azure.errors import BlobChangedError, BlobMissingError
 from ragstore_azure.listing import Listing, tags_refused
-from ragstore_azure.properties import ACL_HEADER, is_addressable, is_folder, state_of
+from ragstore_azure.properties import ACL_HEADER, is_addressable, is_folder, is_possible, state_of
 from ragstore_azure.retries import Patience
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class AzureBlobSource:
 
     async def state(self, path: str) -> BlobState | None:
         """The blob as it is now, as of `Source.state`. Raises as `list` does, and `PoisonError` for a blob that cannot be read at all."""
-        if not self._wants(path):
+        if not is_possible(path) or not self._wants(path):
             return None
         if not is_addressable(path):
             return await self._state_by_listing(path)
@@ -137,7 +137,7 @@ class AzureBlobSource:
         Raises `PoisonError` (`too_large`, `name`, `encrypted`, or `unsupported` for the archive tier), `TransientError` where the blob does
         not rest or the service is out of reach, and as `list` does.
         """
-        if not self._wants(path):
+        if not is_possible(path) or not self._wants(path):
             return None
         if not is_addressable(path):
             if await self._state_by_listing(path) is None:
@@ -215,8 +215,6 @@ class AzureBlobSource:
 
     async def _state_by_listing(self, path: str) -> BlobState | None:
         """For a path that no request can name. A name sorts before all that it is a prefix of."""
-        if not path or "\0" in path:
-            return None
         async for listed in self._listing().blobs(prefix=path, acls=self._has_acls is True, page_size=1):
             if listed.properties.name != path:
                 return None

@@ -61,6 +61,8 @@ def open_access(url: str, variables: CredentialVariables, *, account: str | None
             "azure.sas_in_url: the url of %s carries a SAS, which is a secret; put it in a variable and name that as sas_env", address.name
         )
         return Access(address=address, credential=AzureSasCredential(address.sas))
+    if address.endpoint.startswith("http:"):
+        raise ConfigError(f"azure-identity sends its tokens over https only; for {address.endpoint} name account_key_env or sas_env")
     return Access(address=address, credential=None)
 
 

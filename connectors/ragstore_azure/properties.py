@@ -14,7 +14,8 @@ ACL_HEADER: Final = "x-ms-acl"
 """Sent by accounts with a hierarchical namespace only (Get Blob Properties, version 2020-06-12 and later)."""
 _FOLDER_MARK: Final = "hdi_isfolder"
 _LONGEST_NAME: Final = 1024
-_CHANGED_ON_THE_WAY: Final = re.compile(r"(^|/)\.{1,2}(/|\Z)|[\\\0\ud800-\udfff]")
+_IN_NO_NAME: Final = re.compile(r"[\0\ud800-\udfff]")
+_CHANGED_ON_THE_WAY: Final = re.compile(r"(^|/)\.{1,2}(/|\Z)|\\")
 
 
 def state_of(properties: BlobProperties, path: str, *, account: str, container: str, tags: Mapping[str, str], acl: str | None) -> BlobState:
@@ -47,10 +48,15 @@ def is_folder(properties: BlobProperties) -> bool:
     return any(key.lower() == _FOLDER_MARK and value.lower() == "true" for key, value in (properties.metadata or {}).items())
 
 
+def is_possible(path: str) -> bool:
+    """Whether any blob can have this name."""
+    return 0 < len(path) <= _LONGEST_NAME and not _IN_NO_NAME.search(path)
+
+
 def is_addressable(path: str) -> bool:
     """Whether a request can name this path unchanged.
 
     `.` and `..` as segments are resolved by HTTP clients, and backslashes become slashes in the service: a request for such a path is
     answered with another blob.
     """
-    return 0 < len(path) <= _LONGEST_NAME and not _CHANGED_ON_THE_WAY.search(path)
+    return not _CHANGED_ON_THE_WAY.search(path)

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from azure.storage.blob.aio import ContainerClient
+
+from ragstore.errors import ConfigError, PoisonError, TransientError
+from ragstore.testing.sources import files_in, listed
+from ragstore_azure import AzureBlobSource
+from ragstore_azure.download import RANGE_BYTES
+from ragstore_azure.retries import Patience
+from tests.fakes.azure_proxy import AzureProxy, Fault, Request, Response, refusal, with_headers, with_text
+
+if TYPE_CHECKING:
+    from tests.conftest import Azurite
+
+pytestmark = pytest.mark.azurite
+
+MANY = 1000
+
+
+@pytest.fixture
+async def proxy(azurite: Azurite) -> AsyncIterator[AzureProxy]:
+    async with AzureProxy(azurite.port) as running:
+        yield running
+
+
+@pytest.fixture
+async def blobs(azurite: Azurite, container: str) -> AsyncIterator[ContainerClient]:
+    """The container without the proxy."""
+    async with ContainerClient.from_connection_string(
+        azurite.connection_string, container, max_single_put_size=2**19, max_block_size=2**19
+    ) as client:
+        yield client
+
+
+@pytest.fixture
+async def source(azurite: Azurite, container: str, proxy: AzureProxy, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AzureBlobSource]:
+    """The container through the proxy."""
+    monkeypatch.setenv("A_KEY", azurite.account_key)
+    source = AzureBlobSource(url=f"http://127.0.0.1:{proxy.port}/{azurite.account_name}/{container}", account_key_env="A_KEY", parallel=2)
+    source.patience = Patience(first_pause=0.01)
+    yield source
+    await source.close()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    return folder
+
+
+def anything(request: Request) -> bool:
+    return True
+
+
+def listing(request: Request) -> bool:
+    return request.is_listing
+
+
+def download(request: Request) -> bool:
+    return request.is_download
+
+
+def reading_tags(request: Request) -> bool:
+    return request.is_tags
+
+
+# -- throttling and outages
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_throttling_waits_as_long_as_it_is_asked_to(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path, status: int
+) -> None:
+    await blobs.upload_blob("a.md", b"x")
+    for matches in (listing, download, reading_tags):
+        proxy.add(Fault(matches=matches, answer=refusal(status, "ServerBusy", headers={"Retry-After": "1"})))
+    started = time.monotonic()
+    assert list(await listed(source)) == ["a.md"]
+    assert time.monotonic() - started >= 1.0
+    assert await source.fetch("a.md", spool) is not None
+    assert time.monotonic() - started >= 3.0
+
+
+async def test_patience_ends_with_a_transient_error(source: AzureBlobSource, proxy: AzureProxy) -> None:
+    proxy.add(Fault(matches=anything, times=MANY, answer=refusal(503, "ServerBusy")))
+    with pytest.raises(TransientError, match="503 ServerBusy"):
+        await listed(source)
+    assert len(proxy.requests) == source.patience.attempts
+
+
+async def test_being_asked_to_stay_away_for_long_is_handed_on_at_once(source: AzureBlobSource, proxy: AzureProxy) -> None:
+    proxy.add(Fault(matches=anything, times=MANY, answer=refusal(429, "TooManyRequests", headers={"Retry-After": "3600"})))
+    with pytest.raises(TransientError) as caught:
+        await listed(source)
+    assert caught.value.retry_after == 3600.0
+    assert len(proxy.requests) == 1
+
+
+async def test_a_connection_dropped_in_the_middle_is_taken_up_again(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    content = os.urandom(RANGE_BYTES + 1000)
+    await blobs.upload_blob("a.bin", content)
+    proxy.add(Fault(matches=lambda request: request.is_download and request.range.startswith("bytes=0-"), cut_after=5000))
+    proxy.add(Fault(matches=listing, cut_after=50))
+    fetched = await source.fetch("a.bin", spool)
+    assert fetched is not None
+    assert fetched.file.read_bytes() == content
+    downloads = [request for request in proxy.requests if request.is_download]
+    assert len(downloads) == 3
+    assert all(request.headers["if-match"] == f'"{fetched.state.etag}"' for request in downloads)
+    assert list(await listed(source)) == ["a.bin"]
+
+
+# -- never mixed
+
+
+async def test_a_change_between_two_ranges_begins_again(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    old, new = b"o" * (2 * RANGE_BYTES), b"n" * (2 * RANGE_BYTES)
+    await blobs.upload_blob("a.bin", old)
+
+    async def replace() -> None:
+        await blobs.upload_blob("a.bin", new, overwrite=True)
+
+    proxy.add(Fault(matches=lambda request: request.is_download and not request.range.startswith("bytes=0-"), before=replace))
+    fetched = await source.fetch("a.bin", spool)
+    assert fetched is not None
+    assert fetched.file.read_bytes() == new
+    assert fetched.state == await source.state("a.bin")
+    assert files_in(spool) == [fetched.file]
+
+
+@pytest.mark.parametrize("moment", ["tags", "last look"])
+async def test_access_attributes_belong_to_the_content(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path, moment: str
+) -> None:
+    """The blob is replaced by another with other tags, after its content was read: neither may keep the other's tags."""
+    await blobs.upload_blob("a.md", b"old", tags={"for": "old"}, metadata={"for": "old"})
+    heads = 0
+
+    def matches(request: Request) -> bool:
+        nonlocal heads
+        heads += request.method == "HEAD"
+        return request.is_tags if moment == "tags" else heads == 2
+
+    async def replace() -> None:
+        await blobs.upload_blob("a.md", b"new", overwrite=True, tags={"for": "new"}, metadata={"for": "new"})
+
+    proxy.add(Fault(matches=matches, before=replace))
+    fetched = await source.fetch("a.md", spool)
+    assert fetched is not None
+    assert fetched.file.read_bytes() == b"new"
+    assert fetched.state.access.tags == fetched.state.access.metadata == {"for": "new"}
+
+
+async def test_a_state_never_pairs_the_tags_of_one_version_with_the_rest_of_another(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient
+) -> None:
+    await blobs.upload_blob("a.md", b"old", tags={"for": "old"}, metadata={"for": "old"})
+    heads = 0
+
+    def second_head(request: Request) -> bool:
+        nonlocal heads
+        heads += request.method == "HEAD"
+        return heads == 2
+
+    async def replace() -> None:
+        await blobs.upload_blob("a.md", b"new", overwrite=True, tags={"for": "new"}, metadata={"for": "new"})
+
+    proxy.add(Fault(matches=second_head, before=replace))
+    state = await source.state("a.md")
+    assert state is not None
+    assert state.access.tags == state.access.metadata == {"for": "new"}
+
+
+async def test_a_blob_that_never_rests_is_given_up_for_now(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    await blobs.upload_blob("a.md", b"0")
+
+    async def replace() -> None:
+        await blobs.upload_blob("a.md", os.urandom(8), overwrite=True)
+
+    proxy.add(Fault(matches=reading_tags, times=MANY, before=replace))
+    with pytest.raises(TransientError, match="changed"):
+        await source.fetch("a.md", spool)
+    assert files_in(spool) == []
+
+
+async def test_a_blob_deleted_while_it_is_read_is_none(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    async def delete() -> None:
+        await blobs.delete_blob("a.md")
+
+    for matches in (download, reading_tags):
+        await blobs.upload_blob("a.md", b"x")
+        proxy.add(Fault(matches=matches, before=delete))
+        assert await source.fetch("a.md", spool) is None
+    assert files_in(spool) == []
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        (403, "AuthorizationPermissionMismatch", "Storage Blob Data Reader.*10 minutes"),
+        (403, "AuthorizationFailure", "network rules"),
+        (403, "AuthenticationFailed", "clock"),
+        (403, "KeyBasedAuthenticationNotPermitted", "does not permit keys"),
+        (403, "AccountIsDisabled", "disabled"),
+        (403, "SomethingNew", "403 SomethingNew"),
+        (404, "ContainerNotFound", "does not exist"),
+        (409, "ContainerBeingDeleted", "does not exist"),
+        (401, "NoAuthenticationInformation", "no credential"),
+    ],
+)
+async def test_a_refusal_is_an_error_that_says_what_to_do_and_never_an_empty_answer(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path, refused: tuple[int, str, str]
+) -> None:
+    await blobs.upload_blob("a.md", b"x")
+    status, code, advice = refused
+    proxy.add(Fault(matches=anything, times=MANY, answer=refusal(status, code)))
+    for attempt in (listed(source), source.state("a.md"), source.fetch("a.md", spool)):
+        with pytest.raises(ConfigError, match=advice):
+            await attempt
+
+
+async def test_a_refusal_on_the_second_page_does_not_end_the_listing_early(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient
+) -> None:
+    await blobs.upload_blob("a.md", b"x")
+    proxy.add(Fault(matches=lambda request: "marker" in request.query, answer=refusal(403, "AuthorizationFailure")))
+    proxy.add(Fault(matches=listing, rewrite=with_text("<NextMarker/>", "<NextMarker>next</NextMarker>")))
+    with pytest.raises(ConfigError, match="network rules"):
+        await listed(source)
+
+
+async def test_refused_tags_name_the_right_to_read_them(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    await blobs.upload_blob("a.md", b"x")
+    refused = refusal(403, "AuthorizationPermissionMismatch")
+    proxy.add(Fault(matches=lambda request: "tags" in request.query.get("include", ""), times=MANY, answer=refused))
+    proxy.add(Fault(matches=reading_tags, times=MANY, answer=refused))
+    for attempt in (listed(source), source.state("a.md"), source.fetch("a.md", spool)):
+        with pytest.raises(ConfigError, match=r"Storage Blob Data Owner.*tags/read.*tags = false"):
+            await attempt
+
+
+async def test_a_404_that_is_not_the_services_own_is_no_deletion(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    await blobs.upload_blob("a.md", b"x")
+    proxy.add(Fault(matches=anything, times=MANY, answer=Response(status=404, body=b"<html>not here</html>")))
+    for attempt in (source.state("a.md"), source.fetch("a.md", spool), listed(source)):
+        with pytest.raises(TransientError, match="proxy"):
+            await attempt
+
+
+async def test_a_blob_under_its_writers_own_key_is_poison(source: AzureBlobSource, proxy: AzureProxy, spool: Path) -> None:
+    proxy.add(Fault(matches=anything, times=MANY, answer=refusal(409, "BlobUsesCustomerSpecifiedEncryption")))
+    with pytest.raises(PoisonError) as caught:
+        await source.fetch("a.md", spool)
+    assert caught.value.kind == "encrypted"
+
+
+# -- hierarchical namespaces, which Azurite does not have
+
+
+async def test_acls_are_read_where_the_account_has_them(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    acl = "user::rw-,user:8a2c:r--,group::r--,mask::r--,other::---"
+    await blobs.upload_blob("a.md", b"x")
+    await blobs.upload_blob("b.md", b"x")
+    proxy.add(Fault(matches=lambda request: request.method == "HEAD", times=MANY, rewrite=with_headers({"x-ms-acl": acl})))
+    proxy.add(
+        Fault(
+            matches=lambda request: "permissions" in request.query.get("include", ""),
+            times=MANY,
+            rewrite=with_text("</Properties>", f"<Acl>{acl}</Acl></Properties>"),
+        )
+    )
+    found = await listed(source)
+    fetched = await source.fetch("a.md", spool)
+    assert fetched is not None
+    assert fetched.state == await source.state("a.md") == found["a.md"]
+    assert fetched.state.access.acl == found["b.md"].access.acl == acl
+    heads = sum(request.method == "HEAD" for request in proxy.requests)
+    await listed(source)
+    assert sum(request.method == "HEAD" for request in proxy.requests) == heads, "a listing asks for ACLs page by page"
+
+
+async def test_acls_that_a_listing_lacks_are_asked_for_one_by_one(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient
+) -> None:
+    await blobs.upload_blob("a.md", b"x")
+    proxy.add(Fault(matches=lambda request: request.method == "HEAD", times=MANY, rewrite=with_headers({"x-ms-acl": "user::rw-"})))
+    assert (await listed(source))["a.md"].access.acl == "user::rw-"
+
+
+# -- names
+
+
+async def test_a_listed_name_that_no_request_can_carry_is_refused(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
+) -> None:
+    await blobs.upload_blob("a/x/b.md", b"x")
+    answers: list[Response] = []
+
+    def rename(response: Response) -> Response:
+        answers.append(with_text("<Name>a/x/b.md</Name>", "<Name>a/../b.md</Name>")(response))
+        return answers[0]
+
+    proxy.add(Fault(matches=listing, rewrite=rename))
+    found = await listed(source)
+    assert list(found) == ["a/../b.md"]
+    proxy.add(Fault(matches=listing, times=MANY, answer=answers[0]))
+    assert await source.state("a/../b.md") == found["a/../b.md"]
+    assert await source.state("a/../c.md") is None
+    with pytest.raises(PoisonError, match="rename") as caught:
+        await source.fetch("a/../b.md", spool)
+    assert caught.value.kind == "name"
+    assert not any(request.method == "HEAD" or request.is_download for request in proxy.requests)
