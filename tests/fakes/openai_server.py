@@ -1,0 +1,133 @@
+"""A small `/v1/embeddings` on 127.0.0.1 that keeps OpenAI's documented limits and fails on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from typing_extensions import override
+
+from ragstore.embedding.hashing import HashEmbedder
+
+MOST_INPUTS = 2048
+MOST_TOKENS = 300_000
+MOST_TOKENS_PER_INPUT = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An answer that is given instead of vectors."""
+
+    status: int
+    message: str = "injected"
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | None = None
+    """Sent as it is instead of an error object."""
+
+
+class OpenAIServer:
+    """Vectors are those of the hash embedder. Used as a context manager; `base_url` says where it listens."""
+
+    def __init__(self, *, dimensions: int = 64, key: str = "secret") -> None:
+        self.native, self.key = dimensions, key
+        self.failures: list[Failure] = []
+        self.refused: set[str] = set()
+        self.requests: list[dict[str, Any]] = []
+        self.running = self.most_at_once = 0
+        self.index_left_out = False
+        self.component: float | None = None
+        self._lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with server._lock:
+                    server.requests.append(body)
+                    server.running += 1
+                    server.most_at_once = max(server.most_at_once, server.running)
+                    failure = server.failures.pop(0) if server.failures else None
+                failure = failure or server.check(self.path, self.headers.get("Authorization"), body)
+                content = server.answer(body) if failure is None else server.error(failure)
+                with server._lock:
+                    server.running -= 1
+                self.send_response(200 if failure is None else failure.status)
+                headers = {"Content-Type": "application/json", **(failure.headers if failure else {})}
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            @override
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def check(self, path: str, authorization: str | None, body: dict[str, Any]) -> Failure | None:
+        """The failure that the documented rules demand, if any."""
+        inputs = body["input"]
+        tokens = [max(1, len(text.encode()) // 4) if isinstance(text, str) else 0 for text in inputs]
+        bad_request = {
+            "'$.input' is invalid": not inputs or not all(isinstance(text, str) and text for text in inputs),
+            f"at most {MOST_INPUTS} inputs": len(inputs) > MOST_INPUTS,
+            f"max {MOST_TOKENS} tokens per request": sum(tokens) > MOST_TOKENS,
+            f"maximum context length is {MOST_TOKENS_PER_INPUT} tokens": max(tokens, default=0) > MOST_TOKENS_PER_INPUT,
+            "This model does not support specifying dimensions.": body.get("dimensions", 0) > self.native,
+            "the text is refused": any(word in text for word in self.refused for text in inputs),
+        }
+        if path != "/v1/embeddings":
+            return Failure(status=404, message=f"Invalid URL (POST {path})")
+        if authorization != f"Bearer {self.key}":
+            return Failure(status=401, message="Incorrect API key provided", code="invalid_api_key")
+        if body["model"] == "no-such-model":
+            return Failure(status=404, message="The model does not exist", code="model_not_found")
+        return next((Failure(status=400, message=message) for message, broken in bad_request.items() if broken), None)
+
+    def answer(self, body: dict[str, Any]) -> bytes:
+        """The vectors, last first: a client must look at `index`."""
+        dimensions = body.get("dimensions", self.native)
+        vectors = 3 * asyncio.run(HashEmbedder(dimensions=dimensions).embed(body["input"], purpose="document"))
+        if self.component is not None:
+            vectors[:] = self.component
+        coded = [self._coded(vector, body.get("encoding_format", "float")) for vector in vectors]
+        data = [{"object": "embedding", "index": index, "embedding": embedding} for index, embedding in enumerate(coded)]
+        if self.index_left_out:
+            data = [{name: value for name, value in item.items() if name != "index"} for item in data]
+        else:
+            data.reverse()
+        usage = {"prompt_tokens": len(data), "total_tokens": len(data)}
+        return json.dumps({"object": "list", "model": body["model"], "data": data, "usage": usage}).encode()
+
+    def error(self, failure: Failure) -> bytes:
+        """An error object as the API sends it."""
+        if failure.body is not None:
+            return failure.body
+        return json.dumps({"error": {"message": failure.message, "type": "error", "code": failure.code}}).encode()
+
+    def _coded(self, vector: np.ndarray[tuple[int, ...], np.dtype[np.float32]], encoding: str) -> list[float] | str:
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else vector.tolist()
