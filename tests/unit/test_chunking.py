@@ -127,7 +127,7 @@ def test_an_insertion_into_text_without_separators_leaves_nine_tenths_of_the_chu
 
 
 def test_an_edit_of_real_documents_leaves_nine_tenths_of_the_chunks(shared: Path) -> None:
-    files = sorted((shared / "corpus" / "docs").rglob("*.md"), key=lambda file: file.stat().st_size)[-12:]
+    files = sorted((shared / "data" / "corpus" / "docs").rglob("*.md"), key=lambda file: file.stat().st_size)[-12:]
     for file in files:
         text = file.read_text(encoding="utf-8")
         place = text.index("\n", len(text) // 7)
@@ -146,7 +146,7 @@ def test_chunks_fill_half_to_four_fifths_of_the_size(media_type: str, make: Call
 
 
 def test_real_markdown_fills_three_fifths_of_the_size(shared: Path) -> None:
-    files = sorted((shared / "corpus" / "docs").rglob("*.md"))[::30]
+    files = sorted((shared / "data" / "corpus" / "docs").rglob("*.md"))[::30]
     counts = count([chunk.text for file in files for chunk in chunks(file.read_text(encoding="utf-8"))])
     assert 0.55 < sum(counts) / len(counts) / 254 < 0.8
     assert max(counts) <= 254
