@@ -62,9 +62,11 @@ class AsyncIndex:
         """
         async with self._writing:
             with self._assembly.ledger.writing():
-                if reembed:
-                    await self._reembed(progress)
+                paid = await self._reembed(progress) if reembed else SyncReport()
                 report = await run_pass(self._assembly.writing(), allow_mass_delete=allow_mass_delete, progress=progress)
+                report.chunks_embedded += paid.chunks_embedded
+                report.tokens += paid.tokens
+                report.seconds += paid.seconds
                 self._assembly.ledger.set_setting(_LAST_SYNC, str(time.time()))
                 return report
 
@@ -84,16 +86,18 @@ class AsyncIndex:
                     await run_pass(assembly.writing())
         return await compare_all(parts)
 
-    async def _reembed(self, progress: Progress | None) -> None:
+    async def _reembed(self, progress: Progress | None) -> SyncReport:
         assembly = self._assembly
         holding, configured = assembly.holding(), assembly.configured()
         if holding is None or holding.fingerprint == configured.fingerprint:
-            return
+            return SyncReport()
         old, new = assembly.store(holding), assembly.store(configured)
         embedder = assembly.embedder(configured.type, configured.options)
-        await fill_new_collection(assembly.ledger, old=old, new=new, embedder=embedder, clock=Clocked(SyncReport(), progress))
+        clock = Clocked(SyncReport(), progress)
+        await fill_new_collection(assembly.ledger, old=old, new=new, embedder=embedder, clock=clock)
         assembly.hold(configured)
         await old.drop()
+        return clock.report
 
     # Reading.
 
