@@ -44,7 +44,8 @@ _ALPHABETS = tuple(
 _LATIN_SIGNS = frozenset("«»“”„‘’‚–—…°§€£©®·¡¿ºª•™´")
 _COMMON_GREEK = frozenset("αοιετσνρκπυμληωάέίόςύήγδ")
 _COMMON_THAI = frozenset("านรกอเงมยลวดทสตะปบคหแจพชขใไโผถซธศภฐณญ่้ีิาัุูึื็์ำ")
-_COMMON_CYRILLIC = frozenset("оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфіїєґў")
+_COMMON_CYRILLIC = frozenset("оеаинтсрвлкмдпуяыьі")
+_CYRILLIC = frozenset("гзбчйхжшюцщэфїєґўёђјљњћџѓќѕ")
 
 
 def canonical(label: str | None) -> str | None:
@@ -59,8 +60,11 @@ def canonical(label: str | None) -> str | None:
     return _WEB.get(info.name, info.name)
 
 
-def ranked(sample: bytes, declared: str | None = None) -> list[str]:
-    """Codecs that can read the sample (a cut-off character at its end is no fault), best first; the declared one has an advantage."""
+def ranked(sample: bytes, declared: str | None = None) -> list[tuple[str, float]]:
+    """Codecs that can read the sample, best first, with how much their text reads like a language: well above 0.5 where it does.
+
+    A cut-off character at the end is no fault; the declared codec has an advantage.
+    """
     trust = 0.5 + 4 / max(len(sample) - len(sample.translate(None, _BEYOND_ASCII)), 1)
     scores: dict[str, float] = {}
     texts: dict[str, str] = {}
@@ -71,10 +75,11 @@ def ranked(sample: bytes, declared: str | None = None) -> list[str]:
         except (UnicodeError, ValueError):
             continue
         scores[encoding] = _score(texts[encoding], encoding in _WIDE) + _PRIOR.get(encoding, 0.0) + (trust if encoding == declared else 0.0)
-    if scores and max(scores, key=scores.__getitem__) in _EUROPEAN:
-        for encoding in _EUROPEAN & scores.keys():  # they differ in a few letters only: which language is it?
-            scores[encoding] += 6 * _alphabet_share(texts[encoding])
-    return sorted(scores, key=lambda encoding: -scores[encoding])
+    order = sorted(scores, key=lambda encoding: -scores[encoding])
+    if order and order[0] in _EUROPEAN:  # they differ in a few letters only: which language is it?
+        family = {encoding: scores[encoding] + 6 * _alphabet_share(texts[encoding]) for encoding in order if encoding in _EUROPEAN}
+        order.sort(key=lambda encoding: -family.get(encoding, -100.0))
+    return [(encoding, scores[encoding]) for encoding in order]
 
 
 def _score(text: str, wide: bool) -> float:  # noqa: FBT001 - private, one call
@@ -92,10 +97,10 @@ def _score(text: str, wide: bool) -> float:  # noqa: FBT001 - private, one call
 
 
 def _alphabet_share(text: str) -> float:
-    """The share of Latin letters beyond ASCII that the best fitting language's alphabet has."""
-    letters = Counter(char for char in text.lower() if char > "\x7f" and char.isalpha())
+    """The share of characters beyond ASCII, common signs left out, that the best fitting language's alphabet has."""
+    letters = Counter(char for char in text.lower() if char > "\x7f" and char not in _LATIN_SIGNS)
     best = max(sum(count for letter, count in letters.items() if letter in alphabet) for alphabet in _ALPHABETS)
-    return best / max(letters.total(), 1)
+    return best / letters.total() if letters else 1.0
 
 
 Weigher = Callable[[str, str, str, str], float]
@@ -140,7 +145,7 @@ def _cased(letters: frozenset[str], first: int, last: int) -> Weigher:
             return -4.0
         if char.isupper():
             return -2.0 if previous.islower() else 0.8
-        return 1.6 if char in letters else 0.2
+        return 1.6 if char in letters else 0.8 if char in _CYRILLIC else 0.2
 
     return weigh
 
@@ -152,7 +157,7 @@ def _caseless(first: int, last: int) -> Weigher:
         beside = (previous, following)
         like = sum(first <= ord(neighbour) <= last for neighbour in beside)
         foreign = sum(neighbour.isalpha() and not first <= ord(neighbour) <= last for neighbour in beside)
-        return 0.6 + 0.6 * like - 2.0 * foreign
+        return 0.8 + 0.5 * like - 2.0 * foreign
 
     return weigh
 

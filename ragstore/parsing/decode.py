@@ -23,7 +23,12 @@ _BOMS = (
 _CONTROLS = bytes({*range(0x20), 0x7F} - {0x09, 0x0A, 0x0C, 0x0D, 0x1A, 0x1B})
 _CESU_PAIR = re.compile(rb"\xed[\xa0-\xaf][\x80-\xbf]\xed[\xb0-\xbf][\x80-\xbf]")
 _CESU_LENGTH = 6
+_BEYOND_ASCII = bytes(range(0x80, 0x100))
+_READABLE = 0.8
+_DOUBTFUL = 0.3
+"""Scores of `ranked`."""
 _JIS_ESCAPE = re.compile(rb"\x1b\$[@B]|\x1b\(J")
+_GUESSED = "the charset was not declared; {} was guessed and may be wrong"
 _REPLACED = "bytes that are not valid {} were replaced by U+FFFD"
 
 
@@ -50,11 +55,15 @@ class Decoding:
     """Bytes of BOM."""
     strict: bool = True
     """Whether every byte is valid; else bad ones are replaced."""
+    doubtful: bool = False
+    """Whether the text reads like no language that is known here."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the reader should know."""
-        return () if self.strict else (_REPLACED.format(self.encoding),)
+        if not self.strict:
+            return (_REPLACED.format(self.encoding),)
+        return (_GUESSED.format(self.encoding),) if self.doubtful else ()
 
 
 def choose(stream: BinaryIO, declared: str | None = None) -> Decoding:
@@ -80,14 +89,17 @@ def choose(stream: BinaryIO, declared: str | None = None) -> Decoding:
 
 
 def _legacy(stream: BinaryIO, declared: str | None) -> Decoding:
+    """What reads best of all charsets that are not Unicode, or damaged UTF-8 where that explains the bytes better."""
     sample = _telling(stream)
-    if _mostly_utf8(sample):
-        return Decoding(encoding="utf-8", strict=False)
     order = ranked(sample, declared)
-    for encoding in order:
+    good, bad = _utf8_bytes(sample)
+    readable = order[0][1] > _READABLE if order else False
+    if good > (4 if readable else 1) * bad:
+        return Decoding(encoding="utf-8", strict=False)
+    for encoding, score in order:
         if _decodes(stream, encoding, 0):
-            return Decoding(encoding=encoding)
-    return Decoding(encoding=order[0] if order else "cp1252", strict=False)
+            return Decoding(encoding=encoding, doubtful=score < _DOUBTFUL)
+    return Decoding(encoding=order[0][0] if order else "cp1252", strict=False)
 
 
 def pieces(stream: BinaryIO, decoding: Decoding) -> Iterator[str]:
@@ -151,10 +163,8 @@ def _telling(stream: BinaryIO) -> bytes:
     return bytes(found[:_SAMPLE])
 
 
-def _mostly_utf8(sample: bytes) -> bool:
-    """Whether more bytes beyond ASCII stand in valid UTF-8 sequences (CESU-8 pairs too) than do not; a truncated end is no fault."""
+def _utf8_bytes(sample: bytes) -> tuple[int, int]:
+    """How many bytes beyond ASCII stand in valid UTF-8 sequences (CESU-8 pairs too), and how many do not."""
     paired = _CESU_PAIR.sub("\U0001f600".encode(), sample)
-    text = paired.decode("utf-8", "replace")
-    good = sum(len(char.encode()) for char in text if char > "\x7f" and char != "\ufffd")
-    bad = len(paired) - len(paired.decode("utf-8", "ignore").encode())
-    return good > bad
+    valid = paired.decode("utf-8", "ignore").encode()
+    return len(valid) - len(valid.translate(None, _BEYOND_ASCII)), len(paired) - len(valid)

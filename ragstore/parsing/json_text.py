@@ -27,24 +27,31 @@ def loads(text: str) -> Any:  # noqa: ANN401 - any JSON value
 
 
 def flatten(value: object) -> Iterator[str]:
-    """A line `path.to.key: value` for each scalar; a blank line between the objects of a list at the top. Nulls are left out."""
+    """A line `path.to.key: value` for each scalar, one for a list of scalars, a blank line between the objects of a list at the top.
+
+    Nulls are left out.
+    """
     stack: list[tuple[str, object]] = [("", value)]
     first = True
     while stack:
         path, node = stack.pop()
         if isinstance(node, dict):
             stack.extend((_join(path, str(key)), child) for key, child in reversed(node.items()))
-        elif isinstance(node, list):
-            stack.extend((path, child) for child in reversed(node))
-            if not path and any(isinstance(child, dict | list) for child in node):
-                stack = [entry for child in stack for entry in (child, ("", _Gap()))]
+        elif isinstance(node, list) and any(isinstance(child, dict | list) for child in node):
+            children = [(path, child) for child in reversed(node)]
+            stack.extend(children if path else (entry for child in children for entry in (child, ("", _Gap()))))
         elif isinstance(node, _Gap):
             if not first:
                 yield ""
-        elif node is not None:
-            first = False
-            words = str(node).lower() if isinstance(node, bool) else str(node)
-            yield f"{path}: {words}" if path else words
+        else:
+            words = ", ".join(_scalar(child) for child in (node if isinstance(node, list) else (node,)) if child is not None)
+            if words:
+                first = False
+                yield f"{path}: {words}" if path else words
+
+
+def _scalar(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _Gap:

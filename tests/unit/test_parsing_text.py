@@ -173,7 +173,7 @@ def test_lines_end_at_line_feeds_alone_and_a_long_one_comes_in_parts() -> None:
 
 def test_jsonl_keeps_the_good_lines_and_warns_of_the_bad(tmp_path: Path) -> None:
     (block,) = blocks_of(tmp_path, b'{"a": {"b": 1.50}}\n{"broken\n\n[true, null, "x"]\n', "a.jsonl")
-    assert block.text == 'a.b: 1.50\n\n{"broken\n\ntrue\nx\n\n'
+    assert block.text == 'a.b: 1.50\n\n{"broken\n\ntrue, x\n\n'
     assert block.warnings == ("line 2 is not valid JSON and was kept as it is",)
 
 
