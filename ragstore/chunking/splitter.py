@@ -21,6 +21,8 @@ from ragstore.models import HeadingMark
 _STRUCTURE, _PARAGRAPH, _SENTENCE_LINE, _LINE, _SENTENCE, _CLAUSE, _WORD = 8, 10, 12, 14, 16, 17, 18
 _IN_FENCE = 20
 _BELOW_HEADING = 50
+_HEADING_MARKS = 8
+"""Characters that a heading has beside its text: `#` signs, spaces and the blank line below."""
 _PER_CHARACTER = 32
 """Hundredths of a token that a character of Markdown has on average."""
 _CONTEXT = 64
@@ -127,26 +129,25 @@ class StableSplitter:
 
     def _best(self, text: str, structure: Structure, offsets: Sequence[int], window: range) -> int:
         """The index in the window of the offset where a cut does least harm."""
+        candidates: Sequence[int] = window
+        # A heading outranks all else: where there is one, the others need not be looked at.
         headings = structure.offsets(offsets[window[0]], offsets[window[-1]] + 1)
         if headings:
-            level = min(structure.headings[offset].level for offset in headings)
-            equals = [offset for offset in headings if structure.headings[offset].level == level]
-        else:
-            ranks = [self._rank(text, structure, offsets[index - 1], offsets[index]) for index in window]
-            best = min(ranks)
-            equals = [offsets[index] for index, rank in zip(window, ranks, strict=True) if rank == best]
-        chosen = equals[0] if len(equals) == 1 else min(equals, key=lambda offset: _surroundings(text, offset))
-        return bisect_left(offsets, chosen, window.start, window.stop)
+            at_headings = [bisect_left(offsets, heading, window.start, window.stop) for heading in headings]
+            candidates = [index for index in at_headings if not _below_heading(structure, offsets, index)] or window
+        ranks = [self._rank(text, structure, offsets, index) for index in candidates]
+        best = min(ranks)
+        equals = [index for index, rank in zip(candidates, ranks, strict=True) if rank == best]
+        return equals[0] if len(equals) == 1 else min(equals, key=lambda index: _surroundings(text, offsets[index]))
 
-    def _rank(self, text: str, structure: Structure, begin: int, stop: int) -> int:
-        """How good a cut at `stop` is, behind the piece that began at `begin`; smaller is better."""
-        headings = structure.headings
-        rank = self._rank_of_separator(text, begin, stop)
+    def _rank(self, text: str, structure: Structure, offsets: Sequence[int], index: int) -> int:
+        """How good a cut at this offset is; smaller is better."""
+        begin, stop = offsets[index - 1], offsets[index]
+        heading = structure.headings.get(stop)
+        rank = self._rank_of_separator(text, begin, stop) if heading is None else heading.level
         if structure.fences and _inside(structure.fences, stop):
             rank += _IN_FENCE
-        if begin in headings and stop - begin < 2 * len(headings[begin].text) + 2 * headings[begin].level:
-            rank += _BELOW_HEADING
-        return rank
+        return rank + _BELOW_HEADING if _below_heading(structure, offsets, index) else rank
 
     def _rank_of_separator(self, text: str, begin: int, stop: int) -> int:
         last = text[stop - 1]
@@ -171,6 +172,12 @@ def _meetings(text: str, pieces: Iterable[str]) -> list[int]:
     """The offsets where the pieces of a text meet, without those that would part a character and its marks."""
     offsets = list(accumulate(map(len, pieces), initial=0))
     return offsets if text.isascii() else [offset for offset in offsets if not joined(text, offset)]
+
+
+def _below_heading(structure: Structure, offsets: Sequence[int], index: int) -> bool:
+    """Whether the piece before this offset is a heading alone (at most as long as its text underlined), which a cut would strand."""
+    above = structure.headings.get(offsets[index - 1])
+    return above is not None and offsets[index] - offsets[index - 1] < 2 * len(above.text) + _HEADING_MARKS
 
 
 def _inside(spans: Sequence[tuple[int, int]], offset: int) -> bool:

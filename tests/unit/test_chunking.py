@@ -250,6 +250,13 @@ def test_a_heading_is_never_the_last_line_of_a_chunk() -> None:
             assert not chunk.text.splitlines()[-1].startswith("#")
 
 
+def test_headings_in_a_row_stay_with_the_text_below_the_last() -> None:
+    sections = (f"## A\n\n### {paragraph[:9]}\n\n#### C\n\n{paragraph}" for paragraph in paragraphs(3, 80))
+    for chunk in chunks("\n\n".join(sections)):
+        assert chunk.text.startswith("## A")
+        assert not chunk.text.splitlines()[-1].startswith("#")
+
+
 def test_fenced_code_that_fits_stays_together() -> None:
     code = "```python\n" + "\n\n".join(f"first_{n} = {n}\nsecond_{n} = {n}" for n in range(9)) + "\n```"
     text = "\n\n".join(f"{paragraph}\n\n{code}" for paragraph in paragraphs(8, 12))
