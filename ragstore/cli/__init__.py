@@ -1,0 +1,26 @@
+"""Words of a command line in; an exit code, with the answer on stdout and all else on stderr, out."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from ragstore.cli.outcome import Exit, run
+
+_STDERR = 2
+
+__all__ = ["Exit", "main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console entry point `ragstore`. Ends the process with one of the codes of `Exit`."""
+    _occupy_standard_files()
+    sys.exit(run(arguments))
+
+
+def _occupy_standard_files() -> None:
+    """Where a caller closed stdin, stdout or stderr, the next file that is opened would take its number and receive what is printed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
+        continue
+    os.close(descriptor)

@@ -1,0 +1,93 @@
+"""Hits and prompts in; for each hit where it stands and the lines around the query's words, and for a prompt its messages, out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ragstore.cli.terminal import Terminal, plain
+
+if TYPE_CHECKING:
+    from ragstore.models import Citation, Hit, Prompt
+
+_SNIPPET: Final = 280
+_LEAD: Final = 60
+"""Characters before the first word that was asked for."""
+_SHORTEST_WORD: Final = 3
+
+
+def show(hits: Sequence[Hit], query: str, terminal: Terminal) -> None:
+    """The hits, best first."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if not hits:
+        terminal.note("nothing found that this principal may read")
+    words = query_words(query)
+    for number, hit in enumerate(hits, start=1):
+        title = Text(f"{number}. ", style="dim")
+        title.append(plain(hit.blob), style="bold")
+        title.append(f"  {_place(hit)}" if _place(hit) else "", style="cyan")
+        title.append(f"  {hit.score:.3f}", style="dim")
+        if hit.stale:
+            title.append("  stale", style="yellow")
+        terminal.show(title)
+        snippet = Text(plain(snippet_of(hit.text, words)))
+        if words is not None:
+            snippet.highlight_regex(words, style="bold yellow")
+        terminal.show(Padding(snippet, (0, 0, 1, 3)))
+
+
+def show_prompt(prompt: Prompt, terminal: Terminal) -> None:
+    """Each message under its role, then what the numbers point to."""
+    for message in prompt.messages:
+        terminal.line(f"--- {message['role']} ---")
+        for line in message["content"].split("\n"):
+            terminal.line(line)
+    terminal.line(f"--- {len(prompt.citations)} citations, {prompt.tokens} tokens ---")
+    for citation in prompt.citations:
+        place = _place(citation)
+        terminal.line(
+            f"[{citation.number}] {plain(citation.blob)}{f'  {place}' if place else ''}  characters {citation.start}-{citation.end}"
+        )
+
+
+def query_words(query: str) -> re.Pattern[str] | None:
+    """What to highlight: the query's words, but for the shortest, and only from the start of a word. None for a query without words."""
+    words = {word for word in re.findall(r"\w+", query) if len(word) >= _SHORTEST_WORD or not word.isascii()}
+    if not words:
+        return None
+    pattern = "|".join(re.escape(word) if word.isascii() else word for word in sorted(words, key=len, reverse=True))
+    return re.compile(rf"(?i)(?<![a-zA-Z0-9_])(?:{pattern})")
+
+
+def snippet_of(text: str, words: re.Pattern[str] | None) -> str:
+    """One line of the text around the densest place of the words, with `…` where it was cut."""
+    line = " ".join(text.split())
+    if len(line) <= _SNIPPET:
+        return line
+    starts = [found.start() for found in words.finditer(line)] if words is not None else []
+    start = _cut(line, max(_densest(starts) - _LEAD, 0))
+    end = start + _SNIPPET
+    if end < len(line):
+        end = line.rfind(" ", start + _SNIPPET // 2, end) if " " in line[start + _SNIPPET // 2 : end] else end
+    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+
+
+def _densest(starts: Iterable[int]) -> int:
+    """Where a window begins that holds most of these positions; 0 where there are none."""
+    positions = list(starts)
+    return max(positions, key=lambda start: (sum(start <= other < start + _SNIPPET - _LEAD for other in positions), -start), default=0)
+
+
+def _cut(line: str, start: int) -> int:
+    """The next beginning of a word, where there is one near."""
+    space = line.find(" ", start, start + _LEAD)
+    return space + 1 if start and space >= 0 else start
+
+
+def _place(where: Hit | Citation) -> str:
+    """Page and heading, as far as they are known."""
+    parts = [f"p. {where.page}" if where.page is not None else "", plain(where.heading or where.title or "")]
+    return "  ".join(part for part in parts if part)

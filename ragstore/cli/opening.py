@@ -1,0 +1,130 @@
+"""`--config` and `SOURCE` in, the settings to work with out; without a file, an index in `./.ragstore` that remembers its source."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ragstore.cli.terminal import Terminal
+from ragstore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ragstore.config import Settings
+
+DEFAULT_FILE: Final = Path("ragstore.toml")
+_REMEMBERED: Final = Path(".ragstore", "source.json")
+_SAID_BY_THE_ARGUMENT: Final = ("RAGSTORE_SOURCE__TYPE", "RAGSTORE_SOURCE__PATH", "RAGSTORE_SOURCE__URL")
+
+
+def settings_for_reading(config: Path | None) -> Settings:
+    """The settings for a command that looks at an index. Raises `ConfigError` where there is neither a file nor an index."""
+    from ragstore.config import load
+
+    file = _file(config)
+    return load(file) if file else _without_file(_remembered())
+
+
+def settings_for_indexing(config: Path | None, source: str | None, terminal: Terminal, *, remember: bool) -> Settings:
+    """The settings for a pass over `source`, which takes the place of the configured one.
+
+    Without a file the source is remembered (where `remember` says so), and the access that this means is said aloud.
+    """
+    from ragstore.config import load
+
+    where = source_section(source) if source is not None else None
+    file = _file(config)
+    if file is not None:
+        settings = load(file)
+        return _with_source(settings, where) if where else settings
+    before = _remembered()
+    where = where or before
+    settings = _without_file(where)
+    if where is not None and before is not None and where != before:
+        terminal.note(f"./.ragstore held the index of {_place(before)!r}; what is not in {_place(where)!r} leaves it")
+    terminal.note(_announcement(settings))
+    if remember and where is not None:
+        _remember(where)
+    return settings
+
+
+def source_section(source: str) -> dict[str, str]:
+    """`[source]` for a folder or a URL. Raises `ConfigError` for a folder that is not there, or a URL that no source reads."""
+    scheme, separator, _ = source.partition("://")
+    if separator:
+        if scheme.lower() not in ("http", "https"):
+            raise ConfigError(f"{source!r} is no source: give a folder, or https://ACCOUNT.blob.core.windows.net/CONTAINER")
+        return {"type": "azure-blob", "url": source}
+    folder = Path(source).expanduser()
+    if not source.strip() or not folder.is_dir():
+        what = "is a file, not a folder" if folder.is_file() else "is no folder here"
+        raise ConfigError(f"{source!r} {what}; give a folder, or https://ACCOUNT.blob.core.windows.net/CONTAINER")
+    return {"type": "folder", "path": source}
+
+
+def _file(config: Path | None) -> Path | None:
+    if config is not None:
+        return config
+    return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
+
+
+def _without_file(where: Mapping[str, str] | None) -> Settings:
+    from ragstore.config import from_mapping
+
+    data: dict[str, Any] = {"access": {"mode": "open"}}
+    environ = dict(os.environ)
+    if where is not None:
+        data["source"] = dict(where)
+        environ = _without_source(environ)
+    settings = from_mapping(data, base=Path.cwd(), environ=environ)
+    if not settings.source:
+        raise ConfigError(
+            "there is no ragstore.toml here, and no index of an earlier run; "
+            "run: ragstore index FOLDER, or write a configuration with: ragstore init FOLDER, or name one with --config FILE"
+        )
+    return settings
+
+
+def _with_source(settings: Settings, where: Mapping[str, str]) -> Settings:
+    """The argument is relative to where the command runs, not to where the file lies."""
+    from ragstore.config import from_mapping
+
+    absolute = {key: str(Path(value).expanduser().absolute()) if key == "path" else value for key, value in where.items()}
+    alone = from_mapping({"access": {"mode": "open"}, "source": absolute}, base=settings.base, environ=_without_source(os.environ))
+    return settings.model_copy(update={"source": alone.source})
+
+
+def _without_source(environ: Mapping[str, str]) -> dict[str, str]:
+    """Options such as `RAGSTORE_SOURCE__CONNECTION_STRING_ENV` still count; where the source is, the argument says."""
+    return {
+        name: value for name, value in environ.items() if name not in _SAID_BY_THE_ARGUMENT and name.startswith("RAGSTORE_SOURCE__")
+    } | {name: value for name, value in environ.items() if not name.startswith("RAGSTORE_SOURCE__")}
+
+
+def _announcement(settings: Settings) -> str:
+    mode = settings.access.mode
+    readers = 'whoever reads this folder may search everything (access mode "open")' if mode == "open" else f'access mode "{mode}"'
+    return f"no ragstore.toml here, so the defaults: index in ./.ragstore, {readers}; to change that: ragstore init"
+
+
+def _place(where: Mapping[str, str]) -> str:
+    return where.get("path") or where.get("url") or ""
+
+
+def _remembered() -> dict[str, str] | None:
+    try:
+        found = json.loads(_REMEMBERED.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{str(_REMEMBERED)!r} cannot be read ({error}); remove it and run: ragstore index FOLDER") from error
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ConfigError(f"{str(_REMEMBERED)!r} names no source; remove it and run: ragstore index FOLDER")
+    return found
+
+
+def _remember(where: Mapping[str, str]) -> None:
+    _REMEMBERED.parent.mkdir(exist_ok=True)
+    _REMEMBERED.write_text(json.dumps(dict(where)) + "\n", encoding="utf-8")

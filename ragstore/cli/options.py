@@ -1,0 +1,40 @@
+"""The options that several commands share, each once, so that they mean and say the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def _inherit(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 - options of any type pass through
+    """`ragstore -c FILE search` is `ragstore search -c FILE`: what was not said behind the command counts where it stands before it."""
+    said = value not in (None, False)
+    return value if said or context.parent is None else context.find_root().params.get(str(parameter.name), value)
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", metavar="FILE", callback=_inherit, help="The configuration. Default: ./ragstore.toml, where there is one."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", callback=_inherit, help="Say more on stderr; show where a bug is.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_inherit, help="No notes and no progress on stderr; errors only.")]
+SourceArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SOURCE]", show_default=False, help="A folder, or the URL of an Azure container. Default: [source] of the configuration."
+    ),
+]
+AsPrincipal = Annotated[
+    str | None,
+    typer.Option("--as", metavar="PRINCIPAL", help="Who asks, by id or name. Needed in every access mode but `open`."),
+]
+FilterExpression = Annotated[
+    str | None,
+    typer.Option("--filter", metavar="EXPR", help="Narrow the search: \"tag.department = 'hr' and path starts with 'reports/'\"."),
+]
+Query = Annotated[str, typer.Argument(metavar="QUERY", help="The question, in the words of whoever asks.")]

@@ -1,0 +1,83 @@
+"""`ragstore search` and `ragstore prompt`: a question and a principal in, what that principal may read about it out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ragstore.cli import hits, opening
+from ragstore.cli.options import AsJson, AsPrincipal, Config, FilterExpression, Query, Quiet, Verbose
+from ragstore.cli.outcome import EXIT_CODES, Exit, answers
+from ragstore.cli.terminal import Terminal
+
+
+class Fusion(StrEnum):
+    """How the ranks of vectors and of words become one."""
+
+    MAX_NORM = "max-norm"
+    RRF = "rrf"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog=EXIT_CODES)(search)
+    app.command(epilog=EXIT_CODES)(prompt)
+
+
+@answers
+def search(
+    *,
+    query: Query,
+    principal: AsPrincipal = None,
+    limit: Annotated[int, typer.Option("-k", metavar="N", help="The most hits, 1 to 1000.")] = 8,
+    filter: FilterExpression = None,
+    fusion: Annotated[Fusion, typer.Option("--fusion", help="How vector and full-text scores become one.")] = Fusion.MAX_NORM,
+    per_blob: Annotated[int | None, typer.Option("--per-blob", metavar="N", help="The most hits of one blob.")] = None,
+    config: Config = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> Exit:
+    """Show the chunks that answer best, of those that PRINCIPAL may read."""
+    from ragstore.blocking import open as open_index
+
+    terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
+    with open_index(opening.settings_for_reading(config)) as opened:
+        found = opened.search(
+            query, principal=opened.principal(principal), limit=limit, filter=filter, fusion=fusion.value, per_blob=per_blob
+        )
+    if as_json:
+        terminal.json({"hits": [hit.as_dict() for hit in found]})
+    else:
+        hits.show(found, query, terminal)
+    return Exit.DONE
+
+
+@answers
+def prompt(
+    *,
+    query: Query,
+    principal: AsPrincipal = None,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="The most tokens of the prompt. Default: [prompt] max_tokens.")
+    ] = None,
+    filter: FilterExpression = None,
+    config: Config = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> Exit:
+    """Print the augmented prompt for QUERY: messages for a chat model, with numbered citations."""
+    from ragstore.blocking import open as open_index
+
+    terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
+    with open_index(opening.settings_for_reading(config)) as opened:
+        built = opened.prompt(query, principal=opened.principal(principal), max_tokens=max_tokens, filter=filter)
+    if as_json:
+        citations = [citation.as_dict() for citation in built.citations]
+        terminal.json({"messages": [dict(message) for message in built.messages], "citations": citations, "tokens": built.tokens})
+    else:
+        hits.show_prompt(built, terminal)
+    return Exit.DONE
