@@ -105,13 +105,13 @@ def cite(found: Sequence[Passage]) -> tuple[Citation, ...]:
 
 
 def boundary_for(query: str, hits: Sequence[Hit]) -> str:
-    """16 hex digits that occur neither in the query nor in anything that comes from a document.
+    """12 hex digits that occur neither in the query nor in anything that comes from a document.
 
     Derived from all of them, so that equal input gives an equal prompt; whoever writes one document knows neither the question nor
     the other sources, and a text that held its own hash would still be refused.
     """
     material = "\0".join([query, *(part for hit in hits for part in (hit.blob, hit.title or "", hit.heading or "", hit.text))])
-    digest = hashlib.blake2b(material.encode("utf-8", "surrogatepass"), digest_size=8)
+    digest = hashlib.blake2b(material.encode("utf-8", "surrogatepass"), digest_size=6)
     while digest.hexdigest() in material.lower():
         digest.update(b"\0")
     return digest.hexdigest()
@@ -156,7 +156,7 @@ def _source(index: int, passage: Passage, boundary: str) -> Source:
         text=text,
         stale=hit.stale,
         cut=passage.cut,
-        fenced=f"<<<SOURCE [{index}] {boundary}>>>\n{head}\n\n{text}\n<<<END [{index}] {boundary}>>>",
+        fenced=f"<source [{index}] {boundary}>\n{head}\n\n{text}\n</source [{index}] {boundary}>",
     )
 
 

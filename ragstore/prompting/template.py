@@ -25,7 +25,7 @@ class PromptTemplate:
     - `query`: the question.
     - `sources`: possibly empty; each has `number`, `blob`, `title`, `page`, `heading`, `text`, `stale`, `cut`, and `fenced`, which is all
       of it between two lines that no document can imitate. Use `fenced` unless you fence in another way.
-    - `boundary`: the 16 hex digits in those lines.
+    - `boundary`: the 12 hex digits in those lines.
 
     The template is sandboxed, an unknown variable is an error, and nothing is escaped. What documents say is never read as a template.
     Raises `ConfigError` for a template that cannot be read, has neither block, or fails with sources or without.
@@ -45,7 +45,7 @@ class PromptTemplate:
             )
         self._templates = {role: own if role in own.blocks else default for role in _ROLES}
         for sources in ((), (_EXAMPLE,)):
-            self.render(query="a question", sources=sources, boundary="0123456789abcdef")
+            self.render(query="a question", sources=sources, boundary="0123456789ab")
 
     def render(self, *, query: str, sources: Sequence[Source], boundary: str) -> tuple[str, str]:
         """The contents of the system and of the user message, without white space at their ends."""
