@@ -97,23 +97,14 @@ class AzureBlobSource:
         Raises `ConfigError` for a missing container or right and `TransientError` for an outage, never an early end.
         """
         listing = self._listing()
-        while True:
-            acls = self._has_acls is True
-            async for listed in listing.blobs(prefix=self._prefix, acls=acls):
-                path = listed.properties.name
-                if not self._wants(path) or is_folder(listed.properties):
-                    continue
-                if self._has_acls is None and is_addressable(path):
-                    await self._head(path)
-                if self._has_acls is True and not acls:
-                    break  # nothing was given out yet: begin again, with ACLs
-                acl = listed.acl
-                if acls and acl is None and is_addressable(path):
-                    head = await self._head(path)
-                    acl = head.access.acl if head is not None else None
+        if self._has_acls is None:
+            await self._find_out_about_acls(listing)
+        acls = self._has_acls is True
+        async for listed in listing.blobs(prefix=self._prefix, acls=acls):
+            path = listed.properties.name
+            if self._wants(path) and not is_folder(listed.properties):
+                acl = await self._acl(path) if acls and listed.acl is None else listed.acl
                 yield self._state(listed.properties, path, listed.properties.tags or {}, acl)
-            else:
-                return
 
     async def state(self, path: str) -> BlobState | None:
         """The blob as it is now, as of `Source.state`. Raises as `list` does, and `PoisonError` for a blob that cannot be read at all."""
@@ -197,6 +188,23 @@ class AzureBlobSource:
             return None
         self._has_acls = acl is not None
         return None if is_folder(properties) else self._state(properties, path, tags or {}, acl)
+
+    async def _find_out_about_acls(self, listing: Listing) -> None:
+        """Look at blobs until one tells whether the account has ACLs, which only a HEAD does; the first one, as a rule."""
+        async for listed in listing.blobs(prefix=self._prefix, acls=False, page_size=10):
+            await self._acl(listed.properties.name)
+            if self._has_acls is not None:
+                return
+
+    async def _acl(self, path: str) -> str | None:
+        """The ACL that a listing does not tell, where there is one."""
+        if not is_addressable(path):
+            return None
+        try:
+            head = await self._head(path)
+        except PoisonError:
+            return None  # the listing goes on; whoever fetches this blob will hear of it
+        return head.access.acl if head is not None else None
 
     async def _described(self, path: str) -> BlobState | None:
         """Tags first and the rest after them, so that tags of an ETag that both precedes and follows them belong to it."""

@@ -33,8 +33,9 @@ def state_of(properties: BlobProperties, path: str, *, account: str, container: 
             account=account,
             container=container,
             path=path,
-            tags=dict(tags),
-            metadata={key.lower(): value for key, value in (properties.metadata or {}).items()},
+            # An empty value is None in what the SDK makes of a listing.
+            tags={key: value or "" for key, value in tags.items()},
+            metadata={key.lower(): value or "" for key, value in (properties.metadata or {}).items()},
             is_current_version=properties.is_current_version is not False,
             encryption_scope=properties.encryption_scope,
             acl=acl,
@@ -45,7 +46,7 @@ def state_of(properties: BlobProperties, path: str, *, account: str, container: 
 
 def is_folder(properties: BlobProperties) -> bool:
     """Whether this is a folder of a hierarchical namespace, which the blob API shows as an empty blob."""
-    return any(key.lower() == _FOLDER_MARK and value.lower() == "true" for key, value in (properties.metadata or {}).items())
+    return any(key.lower() == _FOLDER_MARK and (value or "").lower() == "true" for key, value in (properties.metadata or {}).items())
 
 
 def is_possible(path: str) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -77,9 +77,8 @@ class FolderSource:
         Raises `ConfigError` where the folder does not exist or one below it may not be read, `TransientError` where reading one fails:
         a listing that ends has seen everything.
         """
-        tags = await asyncio.to_thread(self._tags)
         walk = self._tree.walk()
-        while batch := await asyncio.to_thread(lambda: [self._state(found, tags) for found in itertools.islice(walk, _BATCH)]):
+        while batch := await asyncio.to_thread(self._next_states, walk):
             for state in batch:
                 yield state
 
@@ -111,9 +110,23 @@ class FolderSource:
     def _tags(self) -> Tags:
         return self._tag_file.read() if self._tag_file is not None else {}
 
+    def _next_states(self, walk: Iterator[FoundFile]) -> Sequence[BlobState]:
+        batch = [*itertools.islice(walk, _BATCH)]
+        tags = self._tags()  # after the files, also where there are none: malformed tags are an error at every listing
+        return [self._state(found, tags) for found in batch]
+
     def _state_now(self, path: str) -> BlobState | None:
-        found = self._tree.find(path)
-        return None if found is None else self._state(found, self._tags())
+        """Tags that were read between two looks at the same version of a file belong to it."""
+        before = self._tree.find(path)
+        for _attempt in range(_ATTEMPTS):
+            if before is None:
+                return None
+            tags = self._tags()
+            after = self._tree.find(path)
+            if after is not None and signature(after.stat) == signature(before.stat):
+                return self._state(after, tags)
+            before = after
+        raise TransientError(f"{path!r} changed {_ATTEMPTS} times while it was looked at; it is tried again when it rests")
 
     def _fetch(self, path: str, spool: Path, stop: threading.Event) -> FetchedBlob | None:
         with SpoolFile(spool) as spooled:
@@ -125,12 +138,13 @@ class FolderSource:
                 spooled.start_again()
                 read = read_into(spooled, found, stop)
                 # In this order: what decides over access is read after the content, then the file must still be the one that was read.
-                state = self._state_now(path)
+                tags = self._tags()
+                found = self._tree.find(path)
                 if stop.is_set():
                     raise CancelledReadError
-                if state is not None and read == state.etag:
+                if found is not None and read == signature(found.stat):
                     file, sha256 = spooled.finish()
-                    return FetchedBlob(state=state, file=file, sha256=sha256)
+                    return FetchedBlob(state=self._state(found, tags), file=file, sha256=sha256)
         raise TransientError(f"{path!r} changed {_ATTEMPTS} times while it was read; it is tried again when it rests")
 
     def _refuse(self, found: FoundFile) -> None:

@@ -26,8 +26,8 @@ class TagFile:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._seen: str | None = None
-        self._tags: Tags = {}
+        # One value, so that a thread never sees the signature of one reading with the tags of another.
+        self._last: tuple[str | None, Tags] = (None, {})
 
     def read(self) -> Tags:
         """Path -> its tags. Blocks for a moment where the file is being written."""
@@ -43,8 +43,9 @@ class TagFile:
             with self._file.open("rb") as file:
                 status = os.fstat(file.fileno())
                 seen = signature(status)
-                if seen == self._seen:
-                    return self._tags
+                last_seen, last_tags = self._last
+                if seen == last_seen:
+                    return last_tags
                 # Decided before reading: a write within the same tick of the clock would not show in the signature.
                 settled = is_settled(status)
                 content = file.read()
@@ -53,7 +54,7 @@ class TagFile:
         except OSError as error:
             raise TransientError(f"the file of tags {str(self._file)!r} cannot be read: {error.strerror or error}") from error
         tags = _parse(content, str(self._file))
-        self._tags, self._seen = tags, seen if settled else None
+        self._last = (seen if settled else None, tags)
         return tags
 
 

@@ -258,7 +258,7 @@ class SourceSuite:
 
     async def test_tags_are_read_as_they_are_now(self, source: Source, writer: BlobWriter, spool: Path) -> None:
         await writer.put("a.md", b"x")
-        for tags in ({"Project": "Baker", "project": "other"}, {"Project": "Cascade"}, {}):
+        for tags in ({"Project": "Baker", "project": "other"}, {"Project": "Cascade"}, {"k +-./:=_1": "v +-./:=_1"}, {}):
             await writer.tag("a.md", tags)
             state, fetched = await source.state("a.md"), await source.fetch("a.md", spool)
             assert state is not None
@@ -269,8 +269,8 @@ class SourceSuite:
         if not self.has_metadata:
             pytest.skip("blobs of this source carry no metadata")
         await writer.put("a.md", b"x")
-        await writer.annotate("a.md", {"Owner": "Alice", "readers": "u1;u2"})
-        expected = {"owner": "Alice", "readers": "u1;u2"}
+        await writer.annotate("a.md", {"Owner": "Alice", "readers": "u1;u2", "empty": ""})
+        expected = {"owner": "Alice", "readers": "u1;u2", "empty": ""}
         state, fetched = await source.state("a.md"), await source.fetch("a.md", spool)
         assert state is not None
         assert fetched is not None

@@ -242,6 +242,7 @@ async def test_a_refusal_on_the_second_page_does_not_end_the_listing_early(
     source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient
 ) -> None:
     await blobs.upload_blob("a.md", b"x")
+    assert await source.state("a.md") is not None
     proxy.add(Fault(matches=lambda request: "marker" in request.query, answer=refusal(403, "AuthorizationFailure")))
     proxy.add(Fault(matches=listing, rewrite=with_text("<NextMarker/>", "<NextMarker>next</NextMarker>")))
     with pytest.raises(ConfigError, match="network rules"):
@@ -323,9 +324,9 @@ async def test_a_listed_name_that_no_request_can_carry_is_refused(
 
     def rename(response: Response) -> Response:
         answers.append(with_text("<Name>a/x/b.md</Name>", "<Name>a/../b.md</Name>")(response))
-        return answers[0]
+        return answers[-1]
 
-    proxy.add(Fault(matches=listing, rewrite=rename))
+    proxy.add(Fault(matches=listing, times=2, rewrite=rename))
     found = await listed(source)
     assert list(found) == ["a/../b.md"]
     proxy.add(Fault(matches=listing, times=MANY, answer=answers[0]))
