@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import add
 from typing import Final
 
 _UNSPACED: Final = (
@@ -18,8 +19,11 @@ _UNSPACED: Final = (
     r"\U00020000-\U0003ffff"  # Han beyond the first plane
 )
 # Python's \w leaves out the vowel signs of the Indic scripts, which are part of their words; the dandas are full stops.
-_SIGNS: Final = r"\u0300-\u036f\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84"
-_RUNS: Final = re.compile(rf"(?P<unspaced>[{_UNSPACED}]+)|(?P<word>(?:(?![{_UNSPACED}])[^\W_]|[{_SIGNS}])+)")
+_SIGNS: Final = r"\u0300-\u036f\u0591-\u05bd\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84"
+_WORDS: Final = re.compile(rf"(?:[^\W_]+|[{_SIGNS}{_UNSPACED}]+)+")
+_ASCII_WORDS: Final = re.compile("[a-z0-9]+")
+_ASCII_BLANKS: Final = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
+_UNSPACED_RUN: Final = re.compile(f"([{_UNSPACED}]+)")
 _DROPPED: Final = re.compile(r"[\u00ad\u0300-\u036f\u0610-\u061a\u0640\u064b-\u065f\u0670\u200b-\u200d\ufeff]")
 """Accents, Arabic vowel marks, and characters that only steer the layout."""
 
@@ -28,32 +32,41 @@ def fold(text: str) -> str:
     """The text without case, accents and compatibility forms (`ﬁ`, full width), in composed form."""
     if text.isascii():
         return text.lower()
-    return unicodedata.normalize("NFC", _DROPPED.sub("", unicodedata.normalize("NFKD", text.casefold())))
+    return unicodedata.normalize("NFC", _DROPPED.sub("", unicodedata.normalize("NFKD", text.casefold()))).casefold()
 
 
-def row_terms(text: str) -> Iterator[str]:
+def row_terms(text: str) -> list[str]:
     """The terms under which a row is found: words, and the characters and pairs of characters of unspaced scripts."""
-    for run in _RUNS.finditer(fold(text)):
-        word = run["word"]
-        if word is not None:
-            yield word
-            continue
-        characters = run["unspaced"]
-        yield from characters
-        yield from _pairs(characters)
+    return _terms(text, lambda run: [*run, *_pairs(run)])
 
 
-def query_terms(text: str) -> Iterator[str]:
+def row_text(text: str) -> str:
+    """The terms of `row_terms` between blanks: what a store hands to a tokenizer that splits at white space."""
+    folded = fold(text)
+    return folded.translate(_ASCII_BLANKS) if folded.isascii() else " ".join(row_terms(folded))
+
+
+def query_terms(text: str) -> list[str]:
     """The terms that a query asks for: as `row_terms`, but a single character of an unspaced script only where it stands alone."""
-    for run in _RUNS.finditer(fold(text)):
-        characters = run["unspaced"]
-        if characters is None:
-            yield run["word"]
-        elif len(characters) == 1:
-            yield characters
-        else:
-            yield from _pairs(characters)
+    return _terms(text, lambda run: [run] if len(run) == 1 else list(_pairs(run)))
+
+
+def _terms(text: str, of_run: Callable[[str], list[str]]) -> list[str]:
+    folded = fold(text)
+    if folded.isascii():
+        return _ASCII_WORDS.findall(folded)
+    terms: list[str] = []
+    for word in _WORDS.findall(folded):
+        if word.isascii():
+            terms.append(word)
+            continue
+        for at, part in enumerate(_UNSPACED_RUN.split(word)):  # odd parts are the runs
+            if at % 2:
+                terms += of_run(part)
+            elif part:
+                terms.append(part)
+    return terms
 
 
 def _pairs(characters: str) -> Iterator[str]:
-    return (characters[at : at + 2] for at in range(len(characters) - 1))
+    return map(add, characters, characters[1:])

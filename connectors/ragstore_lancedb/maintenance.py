@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 _FRAGMENTS: Final = 50
 """A query opens every fragment; measured, queries get noticeably slower from here on."""
-_UNINDEXED_SHARE: Final = 0.2
-_UNINDEXED_ROWS: Final = 1_000
-"""Full text reads rows that are not indexed yet one by one, at about 0.1 ms each."""
+_UNINDEXED_SHARE: Final = 0.05
+_UNINDEXED_ROWS: Final = (1_000, 5_000)
+"""Full text reads rows that are not indexed yet one by one, at 0.03 to 0.1 ms each; but to index them rewrites small fragments."""
 _SCALAR_INDEXES_FROM: Final = 5_000
-"""Below this a filter reads the column faster than nine indexes can be kept up to date."""
+"""Below this a filter reads the column faster than eight indexes can be kept up to date."""
 _KEEP_VERSIONS: Final = timedelta(hours=1)
 """Other processes may still read an older version; cleaning up younger ones breaks them."""
 
@@ -52,8 +52,8 @@ class Condition:
     @property
     def compaction_is_due(self) -> bool:
         """Whether queries have become slower than they need to be."""
-        limit = min(_UNINDEXED_ROWS, _UNINDEXED_SHARE * self.rows) if self.rows > _UNINDEXED_ROWS else _UNINDEXED_ROWS
-        return self.fragments >= _FRAGMENTS or self.unindexed_rows > limit
+        least, most = _UNINDEXED_ROWS
+        return self.fragments >= _FRAGMENTS or self.unindexed_rows > min(max(least, _UNINDEXED_SHARE * self.rows), most)
 
 
 async def index_text(table: AsyncTable) -> None:
@@ -88,7 +88,7 @@ async def _index_scalars(table: AsyncTable, condition: Condition) -> None:
         return
     from lancedb.index import Bitmap, BTree, LabelList
 
-    kinds: dict[str, BTree | LabelList | Bitmap] = dict.fromkeys(("chunk_id", "document_id", "path"), BTree())
+    kinds: dict[str, BTree | LabelList | Bitmap] = dict.fromkeys(("document_id", "path"), BTree())
     kinds |= dict.fromkeys(("allowed", "labels", "label_keys"), LabelList())
     kinds |= dict.fromkeys(("account", "container", "media_type"), Bitmap())
     for column, kind in kinds.items():

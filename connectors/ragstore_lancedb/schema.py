@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ragstore.models import AccessColumns, Row, RowKey
-from ragstore.terms import row_terms
+from ragstore.terms import row_text
 from ragstore_lancedb.strings import original, storable
 
 if TYPE_CHECKING:
@@ -48,9 +48,12 @@ def to_arrow(rows: Sequence[Row], dimensions: int) -> pa.Table:
         "document_id": [storable(row.document_id) for row in rows],
         "generation": [row.generation for row in rows],
         "text": [storable(row.text) for row in rows],
-        "terms": [" ".join(row_terms(row.text)) for row in rows],
+        "terms": [row_text(row.text) for row in rows],
     }
-    access = [_stored_access(row.access) for row in rows]
+    # The rows of one document share one object, which is worth converting once.
+    distinct = {id(row.access): row.access for row in rows}
+    converted = {identity: _stored_access(access) for identity, access in distinct.items()}
+    access = [converted[id(row.access)] for row in rows]
     arrays = [
         pa.FixedSizeListArray.from_arrays(pa.array(vectors), dimensions)
         if field.name == "vector"

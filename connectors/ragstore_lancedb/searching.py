@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ragstore.models import Match
@@ -63,7 +62,7 @@ class BestText:
 
     async def run(self, table: AsyncTable) -> list[Match]:
         """At most `limit` rows that share a word with the text, best first."""
-        terms = " ".join(islice(query_terms(self.text), _QUERY_TERMS))
+        terms = " ".join(query_terms(self.text)[:_QUERY_TERMS])
         if not terms:
             return []
         query = table.query().nearest_to_text(_match(terms)).select(["chunk_id", "document_id", "text", "_score"])
