@@ -15,6 +15,7 @@ from ragstore.parsing.headings import HeadingScanner
 from ragstore.parsing.normalize import normalize
 from ragstore.parsing.text import read_text
 
+_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _PATH_LARGEST = 120
 """Characters of keys before a value; without a limit a file of 1 MB could become gigabytes of text."""
 _OUTPUT_LARGEST = 20_000
@@ -23,7 +24,7 @@ _OUTPUT_LARGEST = 20_000
 
 def loads(text: str) -> Any:  # noqa: ANN401 - any JSON value
     """The value, with numbers as they are written: no limit on digits, no rounding. Raises `JSONDecodeError` or `RecursionError`."""
-    return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)
+    return _DECODER.decode(text)
 
 
 def flatten(value: object) -> Iterator[str]:
@@ -31,6 +32,9 @@ def flatten(value: object) -> Iterator[str]:
 
     Nulls are left out.
     """
+    if isinstance(value, dict) and all(isinstance(child, str) for child in value.values()):  # most lines of most JSONL files
+        yield from (f"{_join('', key)}: {child}" for key, child in value.items() if child)
+        return
     stack: list[tuple[str, object]] = [("", value)]
     first = True
     while stack:
