@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import random
 import re
+import subprocess
+import sys
 
 import pytest
 from langchain_text_splitters import RecursiveCharacterTextSplitter, TextSplitter
@@ -77,3 +79,11 @@ def test_the_library_still_merges_in_the_private_method_that_we_override() -> No
     pieces = _PieceSplitter(patterns=(r"\n\s*\n", r"\. "), characters=12).split_text(text)
     assert pieces == ["one. ", "two. ", "three.\n\n", "four five six"]
     assert "".join(pieces) == text
+
+
+def test_importing_the_chunker_loads_neither_the_library_nor_numpy() -> None:
+    program = (
+        "import sys, ragstore.chunking; print(sorted({'langchain_text_splitters', 'langchain_core', 'numpy'}.intersection(sys.modules)))"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
