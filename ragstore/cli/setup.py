@@ -1,0 +1,101 @@
+"""`ragstore init`: a folder or a URL in, a commented `ragstore.toml` to start from out."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ragstore.cli import opening
+from ragstore.cli.options import AsJson, Config, Quiet, Verbose
+from ragstore.cli.outcome import EXIT_CODES, Exit, answers
+from ragstore.cli.terminal import Terminal
+from ragstore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ragstore.cli.template import AccessMode
+
+Place = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[FOLDER or URL]",
+        show_default=False,
+        help="What to index: a folder or the URL of an Azure container. Default: this folder.",
+    ),
+]
+
+
+class Access(StrEnum):
+    """The access modes that a file can start with."""
+
+    OPEN = "open"
+    GROUPS = "groups"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=EXIT_CODES)(init)
+
+
+@answers
+def init(
+    *,
+    source: Place = None,
+    access: Annotated[
+        Access | None,
+        typer.Option(
+            "--access",
+            help="`open`: whoever asks reads everything (default for a folder). `groups`: each blob lists its readers (default for a URL).",
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    config: Config = None,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+    quiet: Quiet = False,
+) -> Exit:
+    """Write a commented ragstore.toml, with every option and its default."""
+    from ragstore.cli.template import render
+
+    terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
+    file = config or opening.DEFAULT_FILE
+    section = _relative_to(opening.source_section(source or "."), file)
+    mode: AccessMode = "groups" if access is Access.GROUPS or (access is None and section["type"] != "folder") else "open"
+    written = [_write(file, render(section, mode), force=force)]
+    if mode == "groups" and not (principals := file.parent / "principals.json").exists():
+        written.append(_write(principals, "[]\n", force=False))
+    if as_json:
+        terminal.json({"files": [str(name) for name in written], "access": mode})
+    else:
+        for name in written:
+            terminal.line(f"wrote {name}")
+    readers = (
+        "every caller may read everything"
+        if mode == "open"
+        else "a blob is read by the ids in its index tag 'allowed'; say who asks in principals.json"
+    )
+    terminal.note(f"access mode {mode!r}: {readers}; see [access]. Next: ragstore plan, then ragstore index")
+    return Exit.DONE
+
+
+def _relative_to(section: dict[str, str], file: Path) -> dict[str, str]:
+    """A folder as it must be written in a file that may lie elsewhere: relative where it is below, so that both can be moved together."""
+    if section["type"] != "folder":
+        return section
+    folder, home = Path(section["path"]).expanduser().absolute(), file.parent.absolute()
+    path = os.path.relpath(folder, home) if folder.is_relative_to(home) else str(folder)
+    return {**section, "path": path if path == "." or Path(path).is_absolute() else f"./{path}"}
+
+
+def _write(file: Path, text: str, *, force: bool) -> Path:
+    try:
+        with file.open("w" if force else "x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        raise ConfigError(f"{str(file)!r} is there already; change it, or replace it with: ragstore init --force") from None
+    except OSError as error:
+        raise ConfigError(f"{str(file)!r} cannot be written: {error.strerror or error}") from error
+    return file

@@ -1,0 +1,127 @@
+"""A source and an access mode in, the text of a `ragstore.toml` that names every option out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from ragstore.errors import ConfigError
+
+AccessMode = Literal["open", "groups"]
+
+_HEAD: Final = """\
+# ragstore.toml: what is indexed, how, and who may read what is found.
+# Relative paths start from the folder of this file. Secrets never stand here: name the environment variable that holds one.
+# RAGSTORE_SECTION__KEY in the environment overrides a key, for example RAGSTORE_STORE__PATH. An unknown key is an error.
+"""
+
+_FOLDER: Final = """
+[source]                            # several sources: [[source]], once for each
+type = "folder"
+path = {place}
+# container = "docs"                # its name in results; default: the folder's
+# tags = "tags.json"                # index tags of files: {{"path": {{"key": "value"}}}}
+"""
+
+_AZURE: Final = """
+[source]                            # several sources: [[source]], once for each
+type = "azure-blob"                 # needs: pip install 'ragstore[azure]'
+url = {place}
+# Without one of these three, the identity of azure-identity is used (az login, managed identity, environment).
+# It needs the role "Storage Blob Data Reader", and "Storage Blob Data Owner" or the tags/read action to read index tags.
+# connection_string_env = "AZURE_STORAGE_CONNECTION_STRING"
+# sas_env = "AZURE_STORAGE_SAS"
+# account_key_env = "AZURE_STORAGE_KEY"
+# account = "name"                  # where a domain of your own hides the account's name
+# tags = true                       # false leaves index tags unread
+# parallel = 4                      # ranges of one blob that are read at once
+"""
+
+_ANY_SOURCE: Final = """\
+# prefix = "reports/"               # only paths that start so
+# include = ["**/*.md", "**/*.pdf"] # only these; default: all
+# exclude = ["drafts/**"]           # but not these
+# max_bytes = 268_435_456           # a larger blob goes to quarantine unread
+"""
+
+_OPEN: Final = """
+[access]
+# WHOEVER CAN ASK THIS INDEX READS EVERYTHING IN IT. Right for a folder of your own; wrong as soon as people with different rights ask.
+mode = "open"
+# For those: mode = "groups", and exactly one place that lists the ids (of people or groups) who may read a blob. No list means nobody.
+# principals = "principals.json"    # who asks: [{"id": "ada", "name": "Ada", "groups": ["staff"]}]
+# metadata_key = "allowed_ids"      # metadata of each blob: ids separated by spaces or commas
+# tag_key = "allowed"               # or an index tag: ids between spaces; it holds six GUIDs, more go to allowed-1, allowed-2
+# rules = "access-rules.toml"       # or a file of globs: "reports/**" = ["hr-team", "ada"]; the last match decides
+"""
+
+_GROUPS: Final = """
+[access]
+# A blob is read by the ids (of people or groups) that it lists, and by nobody where it lists none.
+# Whoever may write that list may grant: protect the metadata, the tags or the file of rules as you protect the blobs.
+mode = "groups"                     # "open": every caller reads everything
+principals = "principals.json"      # who asks: [{"id": "ada", "name": "Ada", "groups": ["staff"]}]
+# Exactly one of these three places:
+tag_key = "allowed"                 # an index tag: ids between spaces; it holds six GUIDs, more go to allowed-1, allowed-2
+# metadata_key = "allowed_ids"      # metadata of each blob: ids separated by spaces or commas
+# rules = "access-rules.toml"       # a file of globs: "reports/**" = ["hr-team", "ada"]; the last match decides
+"""
+
+_REST: Final = """
+[embedder]
+type = "minilm"                     # offline, English. Or "openvino" (faster on newer CPUs), "openai", "sentence-transformers",
+                                    # or "hash": no model, matches words only. Another embedder needs: ragstore index --reembed
+# model_path = "models/minilm"      # minilm: a folder with its files, where they are not installed
+# download = true                   # minilm: fetch them from the Hugging Face Hub where they are missing
+# workers = 2                       # minilm: threads
+
+[chunking]
+size = 254                          # tokens of content in a chunk; with two special tokens at most what the embedder reads
+min_ratio = 0.3                     # a chunk under this share of the size is joined to its neighbour where that fits
+
+[store]
+type = "lancedb"                    # "memory" keeps nothing
+path = ".ragstore/index"            # or "az://container/path"
+# account = "name"                  # for az://; beside it connection_string_env, account_key_env or sas_token_env
+# ann_from = 100_000                # rows from which on an approximate index is built
+# exact_below = 50_000              # with that index: filters that admit fewer rows are still searched exactly
+# refine = 20                       # with that index: candidates per hit that are ranked by their full vectors
+
+[ledger]
+url = "sqlite:///.ragstore/ledger.db"
+
+[cache]
+keep = 30                           # days that vectors of texts are kept which no chunk has any more
+
+[guard]                             # a listing that would delete more than BOTH stops and asks: --allow-mass-delete
+delete_share = 0.3
+delete_count = 20
+
+[parsing]                           # limits of the processes that read PDF, Office and other formats
+workers = 2
+seconds = 60                        # without a sign of life; then the blob goes to quarantine
+memory = 2_147_483_648              # bytes for each process
+text = 67_108_864                   # bytes of text from one blob that is not plain text
+
+[prompt]
+max_tokens = 3000                   # of the whole prompt
+# template = "prompt.jinja"         # your own words around question and sources
+"""
+
+
+def render(source: Mapping[str, str], access: AccessMode) -> str:
+    """The text of the file. `source` is what `opening.source_section` gives. Raises `ConfigError` for a place that TOML cannot hold."""
+    section = (
+        _FOLDER.format(place=toml_string(source["path"])) if source["type"] == "folder" else _AZURE.format(place=toml_string(source["url"]))
+    )
+    return _HEAD + section + _ANY_SOURCE + (_GROUPS if access == "groups" else _OPEN) + _REST
+
+
+def toml_string(text: str) -> str:
+    """A basic string of TOML, whose escapes are those of JSON but for DEL. Raises `ConfigError` for lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"the name {text!r} is not valid Unicode, which a configuration file must be; rename the folder") from error
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
