@@ -157,7 +157,7 @@ class StableSplitter:
             line = text[begin : stop - 1].rstrip(" \t\r")
             last = line[-1:]
             if last in ("", "\n"):
-                return _PARAGRAPH
+                return _PARAGRAPH if self._code is None else _PARAGRAPH - 1 + _depth(text, stop)
             return _SENTENCE_LINE if last in _SENTENCE_ENDS else _LINE
         if last == "\f":
             return _PARAGRAPH
@@ -172,6 +172,14 @@ def _meetings(text: str, pieces: Iterable[str]) -> list[int]:
     """The offsets where the pieces of a text meet, without those that would part a character and its marks."""
     offsets = list(accumulate(map(len, pieces), initial=0))
     return offsets if text.isascii() else [offset for offset in offsets if not joined(text, offset)]
+
+
+def _depth(text: str, offset: int) -> int:
+    """How deep in a block of code the line at this offset is: 0 at the margin, 1 one level in, 2 deeper."""
+    if not text[offset : offset + 1].isspace():
+        return 0
+    line = text[offset : offset + _CONTEXT].expandtabs(4)
+    return 1 if len(line) - len(line.lstrip()) <= 4 else 2  # noqa: PLR2004 - four columns make a level
 
 
 def _below_heading(structure: Structure, offsets: Sequence[int], index: int) -> bool:

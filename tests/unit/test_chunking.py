@@ -272,6 +272,14 @@ def test_source_code_is_cut_before_definitions() -> None:
     assert all(chunk.text.startswith("def ") for chunk in found)
 
 
+def test_source_code_is_cut_between_methods_rather_than_inside_them() -> None:
+    body = "\n\n".join(f"        value_{n} = call({n})\n        other_{n} = call({n})" for n in range(4))
+    text = "class Large:\n" + "\n\n".join(f"    def method_{index}(self):\n{body}" for index in range(20))
+    found = chunks(text, "text/x-python", size=300)
+    assert len(found) > 4
+    assert all(chunk.text.startswith(("class ", "def ")) for chunk in found)
+
+
 def test_chinese_is_cut_at_the_end_of_sentences() -> None:
     found = chunks(chinese_line(9), "text/plain")
     assert sum(chunk.text[-1] in "。！？" for chunk in found) > 0.9 * len(found)
