@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from azure.core import MatchConditions
-from azure.storage.blob import BlobProperties
 from azure.storage.blob.aio import ContainerClient
 
 from ragstore.errors import ConfigError, PoisonError, TransientError
@@ -19,7 +19,7 @@ from ragstore_azure.credentials import CredentialVariables, identity_credential,
 from ragstore_azure.download import RANGE_BYTES, ByteBudget, download
 from ragstore_azure.errors import BlobChangedError, BlobMissingError
 from ragstore_azure.listing import Listing, tags_refused
-from ragstore_azure.properties import ACL_HEADER, is_addressable, is_folder, is_possible, state_of
+from ragstore_azure.properties import ACL_HEADER, is_addressable, is_folder, is_possible, state_of_head
 from ragstore_azure.retries import Patience
 
 if TYPE_CHECKING:
@@ -100,11 +100,12 @@ class AzureBlobSource:
         if self._has_acls is None:
             await self._find_out_about_acls(listing)
         acls = self._has_acls is True
-        async for listed in listing.blobs(prefix=self._prefix, acls=acls):
-            path = listed.properties.name
-            if self._wants(path) and not is_folder(listed.properties):
-                acl = await self._acl(path) if acls and listed.acl is None else listed.acl
-                yield self._state(listed.properties, path, listed.properties.tags or {}, acl)
+        async for state in listing.blobs(prefix=self._prefix, admits=self._wants, acls=acls):
+            if acls and state.access.acl is None:
+                acl = await self._acl(state.id.path)
+                yield replace(state, access=replace(state.access, acl=acl))
+            else:
+                yield state
 
     async def state(self, path: str) -> BlobState | None:
         """The blob as it is now, as of `Source.state`. Raises as `list` does, and `PoisonError` for a blob that cannot be read at all."""
@@ -168,10 +169,7 @@ class AzureBlobSource:
         return path.startswith(self._prefix) and self._globs.admits(path)
 
     def _listing(self) -> Listing:
-        return Listing(client=self._client, name=self._name, patience=self.patience, tags=self._tags)
-
-    def _state(self, properties: BlobProperties, path: str, tags: Mapping[str, str], acl: str | None) -> BlobState:
-        return state_of(properties, path, account=self.account, container=self.container, tags=tags, acl=acl)
+        return Listing(client=self._client, account=self.account, container=self.container, patience=self.patience, tags=self._tags)
 
     async def _head(self, path: str, tags: Mapping[str, str] | None = None) -> BlobState | None:
         """The blob without tags, or with the given ones; None where there is none."""
@@ -187,12 +185,13 @@ class AzureBlobSource:
         except BlobMissingError:
             return None
         self._has_acls = acl is not None
-        return None if is_folder(properties) else self._state(properties, path, tags or {}, acl)
+        state = state_of_head(properties, path, account=self.account, container=self.container, tags=tags or {}, acl=acl)
+        return None if is_folder(state) else state
 
     async def _find_out_about_acls(self, listing: Listing) -> None:
         """Look at blobs until one tells whether the account has ACLs, which only a HEAD does; the first one, as a rule."""
-        async for listed in listing.blobs(prefix=self._prefix, acls=False, page_size=10):
-            await self._acl(listed.properties.name)
+        async for state in listing.blobs(prefix=self._prefix, admits=is_addressable, acls=False, page_size=10):
+            await self._acl(state.id.path)
             if self._has_acls is not None:
                 return
 
@@ -223,10 +222,9 @@ class AzureBlobSource:
 
     async def _state_by_listing(self, path: str) -> BlobState | None:
         """For a path that no request can name. A name sorts before all that it is a prefix of."""
-        async for listed in self._listing().blobs(prefix=path, acls=self._has_acls is True, page_size=1):
-            if listed.properties.name != path:
-                return None
-            return self._state(listed.properties, path, listed.properties.tags or {}, listed.acl)
+        acls = self._has_acls is True
+        async for state in self._listing().blobs(prefix=path, admits=lambda _name: True, acls=acls, page_size=1):
+            return state if state.id.path == path else None
         return None
 
     def _refuse(self, state: BlobState) -> None:

@@ -43,6 +43,8 @@ def translate(error: AzureError, *, container: str, doing: str) -> RagstoreError
     where = f"{container}, while {doing}"
     if status is None:
         return _without_response(error, where)
+    if status < HTTPStatus.BAD_REQUEST:
+        return TransientError(f"{where}: the answer cannot be understood: {_first_line(error)}; does a proxy or firewall answer?")
     if status in _THROTTLED_OR_DOWN:
         return TransientError(f"{where}: the service answered {status} {code}".rstrip(), retry_after=_retry_after(error))
     if code in _NO_SUCH_BLOB:

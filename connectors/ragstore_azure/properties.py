@@ -1,10 +1,14 @@
-"""What the Azure SDK says of a blob in; its `BlobState` out."""
+"""What Azure says of a blob, in a HEAD or in a listing, in; its `BlobState`, which is the same from both, out."""
 
 from __future__ import annotations
 
+import base64
+import email.utils
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
+from urllib.parse import unquote
+from xml.etree.ElementTree import Element
 
 from azure.storage.blob import BlobProperties
 
@@ -12,14 +16,16 @@ from ragstore.models import AccessAttributes, BlobId, BlobState
 
 ACL_HEADER: Final = "x-ms-acl"
 """Sent by accounts with a hierarchical namespace only (Get Blob Properties, version 2020-06-12 and later)."""
-_FOLDER_MARK: Final = "hdi_isfolder"
+_ARCHIVE: Final = "Archive"
 _LONGEST_NAME: Final = 1024
 _IN_NO_NAME: Final = re.compile(r"[\0\ud800-\udfff]")
 _CHANGED_ON_THE_WAY: Final = re.compile(r"(^|/)\.{1,2}(/|\Z)|\\")
 
 
-def state_of(properties: BlobProperties, path: str, *, account: str, container: str, tags: Mapping[str, str], acl: str | None) -> BlobState:
-    """The state of a blob from a listing or a HEAD, which agree but for `version`: a listing of current blobs does not name it."""
+def state_of_head(
+    properties: BlobProperties, path: str, *, account: str, container: str, tags: Mapping[str, str], acl: str | None
+) -> BlobState:
+    """The state of a blob from a HEAD. With versioning, `version` is told here only: a listing of current blobs may not name it."""
     settings = properties.content_settings
     return BlobState(
         id=BlobId(account=account, container=container, path=path),
@@ -33,20 +39,56 @@ def state_of(properties: BlobProperties, path: str, *, account: str, container: 
             account=account,
             container=container,
             path=path,
-            # An empty value is None in what the SDK makes of a listing.
-            tags={key: value or "" for key, value in tags.items()},
-            metadata={key.lower(): value or "" for key, value in (properties.metadata or {}).items()},
+            tags=dict(tags),
+            metadata=_metadata((properties.metadata or {}).items()),
             is_current_version=properties.is_current_version is not False,
             encryption_scope=properties.encryption_scope,
             acl=acl,
         ),
-        archived=properties.blob_tier == "Archive",
+        archived=properties.blob_tier == _ARCHIVE,
     )
 
 
-def is_folder(properties: BlobProperties) -> bool:
-    """Whether this is a folder of a hierarchical namespace, which the blob API shows as an empty blob."""
-    return any(key.lower() == _FOLDER_MARK and (value or "").lower() == "true" for key, value in (properties.metadata or {}).items())
+def state_of_listed(blob: Element, path: str, *, account: str, container: str) -> BlobState:
+    """The state of a blob from its `<Blob>` in a listing. An element without text stands for an empty value."""
+    said = {field.tag: field.text for field in blob.iterfind("Properties/*")}
+    tags = {tag.findtext("Key") or "": tag.findtext("Value") or "" for tag in blob.iterfind("Tags/TagSet/Tag")}
+    md5 = said.get("Content-MD5")
+    return BlobState(
+        id=BlobId(account=account, container=container, path=path),
+        etag=(said.get("Etag") or "").strip('"'),
+        size=int(said.get("Content-Length") or 0),
+        modified=email.utils.parsedate_to_datetime(said["Last-Modified"] or ""),
+        content_type=said.get("Content-Type"),
+        content_md5=base64.b64decode(md5).hex() if md5 else None,
+        version=blob.findtext("VersionId") or None,
+        access=AccessAttributes(
+            account=account,
+            container=container,
+            path=path,
+            tags=tags,
+            metadata=_metadata((field.tag, field.text) for field in blob.iterfind("Metadata/*")),
+            encryption_scope=said.get("EncryptionScope"),
+            acl=said.get("Acl"),
+        ),
+        archived=said.get("AccessTier") == _ARCHIVE,
+    )
+
+
+def listed_path(blob: Element) -> str:
+    """The blob's name. What XML cannot hold is percent-encoded and marked as such."""
+    name = blob.find("Name")
+    text = (name.text or "") if name is not None else ""
+    return unquote(text) if name is not None and name.get("Encoded") == "true" else text
+
+
+def is_folder(state: BlobState) -> bool:
+    """Whether this is a folder of a hierarchical namespace, which the blob API shows as an empty blob with a mark in its metadata."""
+    return state.access.metadata.get("hdi_isfolder", "").lower() == "true"
+
+
+def _metadata(pairs: Iterable[tuple[str, str | None]]) -> dict[str, str]:
+    return {key.lower(): value or "" for key, value in pairs}
 
 
 def is_possible(path: str) -> bool:

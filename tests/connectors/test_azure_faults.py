@@ -271,6 +271,39 @@ async def test_a_404_that_is_not_the_services_own_is_no_deletion(
             await attempt
 
 
+async def test_an_answer_that_is_no_listing_is_no_empty_listing(source: AzureBlobSource, proxy: AzureProxy) -> None:
+    for kind, body in (("text/html", b"<html>Log in to this network</html>"), ("application/xml", b"<html/>"), ("application/xml", b"<")):
+        proxy.faults.clear()
+        proxy.add(Fault(matches=anything, times=MANY, answer=Response(status=200, headers={"Content-Type": kind}, body=body)))
+        with pytest.raises(TransientError):
+            await listed(source)
+
+
+async def test_old_versions_and_deleted_blobs_are_not_listed_even_where_the_service_sends_them(
+    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient
+) -> None:
+    for name in ("a", "b", "c", "d", "e"):
+        await blobs.upload_blob(name, b"x")
+    marks = {"b": "<Deleted>true</Deleted>", "c": "<IsCurrentVersion>false</IsCurrentVersion>", "d": "<Snapshot>2026-01-01</Snapshot>"}
+    marks["e"] = "<VersionId>2026-02-02</VersionId><IsCurrentVersion>true</IsCurrentVersion>"
+
+    def mark(response: Response) -> Response:
+        for name, text in marks.items():
+            response = with_text(f"<Name>{name}</Name>", f"<Name>{name}</Name>{text}")(response)
+        return response
+
+    proxy.add(Fault(matches=listing, times=MANY, rewrite=mark))
+    found = await listed(source)
+    assert list(found) == ["a", "e"]
+    assert found["e"].version == "2026-02-02"
+
+
+async def test_a_name_that_xml_cannot_hold_is_decoded(source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient) -> None:
+    await blobs.upload_blob("a", b"x")
+    proxy.add(Fault(matches=listing, times=MANY, rewrite=with_text("<Name>a</Name>", '<Name Encoded="true">a%EF%BF%BE%20b</Name>')))
+    assert list(await listed(source)) == ["a\ufffe b"]
+
+
 async def test_a_blob_under_its_writers_own_key_is_poison(source: AzureBlobSource, proxy: AzureProxy, spool: Path) -> None:
     proxy.add(Fault(matches=anything, times=MANY, answer=refusal(409, "BlobUsesCustomerSpecifiedEncryption")))
     with pytest.raises(PoisonError) as caught:
