@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from email.message import Message
 from pathlib import Path, PurePosixPath
 
 from ragstore.errors import PoisonError
@@ -29,13 +28,22 @@ _FOREIGN: tuple[tuple[bytes, str], ...] = (
     (b"wOF2", "a font"), (b"\x00\x01\x00\x00\x00", "a font"), (b"OTTO", "a font"), (b"\x1aE\xdf\xa3", "a Matroska video"), (b"%!PS",
     "PostScript"),
 )  # fmt: skip
-_HTML = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.{0,2000}?-->\s*)*<(?:!doctype\s+html|html[\s>])", re.IGNORECASE | re.DOTALL)
+_HTML = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--(?:(?!-->).)*+-->\s*+)*+<(?:!doctype\s+html|html[\s>])", re.IGNORECASE | re.DOTALL)
 _XML = re.compile(rb"\s*<\?xml[\s]")
 _MAIL = re.compile(
     rb"(?:(?:From|To|Cc|Date|Subject|Received|Return-Path|Message-ID|MIME-Version|Delivered-To|Reply-To|X-[\w-]+)"
     rb":[^\n]*\n(?:[ \t][^\n]*\n)*){3}", re.IGNORECASE,
 )  # fmt: skip
+_MEDIA_TYPE = re.compile(r"[\w.+-]{1,127}/[\w.+-]{1,127}", re.ASCII)
+_CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]{1,40})""", re.ASCII | re.IGNORECASE)
 _MBOX = re.compile(rb"From \S+ +[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ")
+
+
+def is_plain(file: Path) -> bool:
+    """Whether the first bytes are of no container, so that to find out more takes no more than reading text."""
+    with file.open("rb") as stream:
+        head = stream.read(_HEAD)
+    return not head.startswith((_ZIP, _EMPTY_ZIP, _OLE)) and b"%PDF-" not in head[:_PDF_WITHIN]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +75,9 @@ def detect(file: Path, *, name: str, declared: str | None) -> Detected:
 
 def _declared(declared: str | None) -> tuple[str, str | None]:
     """Media type, lower-cased, and charset of a Content-Type header; neither where there is none."""
-    if not declared:
-        return "", None
-    message = Message()
-    try:
-        message["Content-Type"] = " ".join(declared.split())
-        return message.get_content_type(), message.get_content_charset()
-    except (LookupError, ValueError):
-        return "", None
+    media_type = (declared or "").partition(";")[0].strip().lower()
+    charset = _CHARSET.search(declared or "")
+    return media_type if _MEDIA_TYPE.fullmatch(media_type) else "", charset[1].lower() if charset else None
 
 
 def _promised(name: str, media_type: str) -> tuple[Kind, str] | None:

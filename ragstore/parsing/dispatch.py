@@ -10,7 +10,7 @@ from pathlib import Path
 from ragstore.errors import PoisonError, RagstoreError
 from ragstore.models import Block, Document
 from ragstore.parsing.blocks import TEXT_LIMIT
-from ragstore.parsing.detect import Detected, detect
+from ragstore.parsing.detect import Detected, detect, is_plain
 from ragstore.parsing.media_types import KINDS
 from ragstore.parsing.text import parse_text
 
@@ -33,7 +33,7 @@ def parse(file: Path, *, name: str, declared: str | None, text_limit: int = TEXT
 
 def is_trusted(file: Path, *, name: str, declared: str | None) -> bool:
     """Whether the file may be parsed in the caller's process: below 1 MB, and of a kind that takes time in proportion to its size."""
-    if file.stat().st_size > _CHEAP_SIZE:
+    if file.stat().st_size > _CHEAP_SIZE or not is_plain(file):
         return False
     try:
         return detect(file, name=name, declared=declared).kind in KINDS.cheap

@@ -9,7 +9,6 @@ from ragstore.models import HeadingMark
 _LINE = re.compile(
     r"^ {0,3}(?:(?P<hashes>#{1,6})(?:[ \t]+(?P<text>[^\n]*))?|(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)|(?P<under>=+|-+)[ \t]*)$", re.MULTILINE
 )
-_CLOSING = re.compile(r"(?:^|[ \t]+)#+[ \t]*$")
 _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|#]|[-*+][ \t]|\d{1,9}[.)][ \t]|```|~~~|<|(?:[-*_][ \t]*){3,}$)")
 _FRONT = re.compile(r"---[ \t]*\n(?P<body>.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _FRONT_TITLE = re.compile(r"^title:[ \t]*(?P<quote>[\"']?)(?P<title>[^\n]+?)(?P=quote)[ \t]*$", re.MULTILINE)
@@ -36,7 +35,7 @@ class HeadingScanner:
             if self._fence or line["fence"]:
                 self._follow_fence(line)
             elif line["hashes"]:
-                words = " ".join(_CLOSING.sub("", line["text"] or "").split())
+                words = _words(line["text"] or "")
                 if words:
                     marks.append(HeadingMark(start=offset + line.start(), level=len(line["hashes"]), text=words))
             elif mark := _setext(text, line, offset, position):
@@ -51,6 +50,13 @@ class HeadingScanner:
                 self._fence = run
         elif run.startswith(self._fence) and not info.strip():
             self._fence = ""
+
+
+def _words(text: str) -> str:
+    """What an ATX heading says: without the closing run of hashes, which has a blank in front."""
+    text = text.strip()
+    bare = text.rstrip("#")
+    return " ".join((bare if not bare or bare[-1].isspace() else text).split())
 
 
 def _setext(text: str, line: re.Match[str], offset: int, earliest: int) -> HeadingMark | None:

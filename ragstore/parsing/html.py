@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import turbohtml
 
 _META = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
-_BREAKS = re.compile(r"[ \t]+$|^\\$", re.MULTILINE)
+_BREAKS = re.compile(r"(?<![ \t])[ \t]+$|^\\$", re.MULTILINE)
 """How the renderer writes the line breaks of an address or a poem."""
 _CELL_LARGEST = 600
 _TABLE_PARTS = "thead, tbody, tfoot, tr, td, th"

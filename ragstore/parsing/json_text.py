@@ -27,39 +27,40 @@ def loads(text: str) -> Any:  # noqa: ANN401 - any JSON value
     return _DECODER.decode(text)
 
 
-def flatten(value: object) -> Iterator[str]:
+def flatten(value: object) -> list[str]:
     """A line `path.to.key: value` for each scalar, one for a list of scalars, a blank line between the objects of a list at the top.
 
-    Nulls are left out.
+    Nulls and empty strings are left out. Raises `RecursionError` for a value nested some hundred levels deep.
     """
-    if isinstance(value, dict) and all(isinstance(child, str) for child in value.values()):  # most lines of most JSONL files
-        yield from (f"{_join('', key)}: {child}" for key, child in value.items() if child)
-        return
-    stack: list[tuple[str, object]] = [("", value)]
-    first = True
-    while stack:
-        path, node = stack.pop()
-        if isinstance(node, dict):
-            stack.extend((_join(path, str(key)), child) for key, child in reversed(node.items()))
-        elif isinstance(node, list) and any(isinstance(child, dict | list) for child in node):
-            children = [(path, child) for child in reversed(node)]
-            stack.extend(children if path else (entry for child in children for entry in (child, ("", _Gap()))))
-        elif isinstance(node, _Gap):
-            if not first:
-                yield ""
-        else:
-            words = ", ".join(_scalar(child) for child in (node if isinstance(node, list) else (node,)) if child is not None)
-            if words:
-                first = False
-                yield f"{path}: {words}" if path else words
+    found: list[str] = []
+    _collect("", value, found)
+    return found
+
+
+def _collect(path: str, node: object, found: list[str]) -> None:
+    if isinstance(node, dict):
+        for key, child in node.items():
+            inner = _join(path, key)
+            if isinstance(child, str):
+                if child:
+                    found.append(f"{inner}: {child}")
+            else:
+                _collect(inner, child, found)
+    elif isinstance(node, list) and any(isinstance(child, dict | list) for child in node):
+        for child in node:
+            if found and not path:
+                found.append("")
+            _collect(path, child, found)
+    else:
+        words = ", ".join([_scalar(child) for child in node if child is not None]) if isinstance(node, list) else _scalar(node)
+        if words:
+            found.append(f"{path}: {words}" if path else words)
 
 
 def _scalar(value: object) -> str:
+    if value is None:
+        return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-class _Gap:
-    """Stands between two objects of a list."""
 
 
 def _join(path: str, key: str) -> str:

@@ -16,7 +16,7 @@ _BLANK_RUNS = re.compile(r"\n{3,}")
 _PAIRS = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _LARGEST = 16 * 2**20
 """Bytes of markup without its pictures: the parser takes about 2 s of CPU time per megabyte."""
-_PICTURE = re.compile(rb"(?<=[\s}\w])(?:[0-9a-fA-F]{64,}[\r\n]*)+")
+_PICTURE = re.compile(rb"(?:[0-9a-fA-F]{64,}+[\r\n]++){4,}+|[0-9a-fA-F]{512,}+")
 
 
 def parse_rtf(file: Path, found: Detected, *, limit: int) -> Document:

@@ -35,9 +35,15 @@ def walk(text: str, *, start: Callable[[str, dict[str, str]], None], end: Callab
     parser.DefaultHandler = lambda _piece: None  # with this handler expat does not expand entities that the file declares
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     try:
-        parser.Parse(_DECLARATION.sub("", text, count=1).encode(), True)  # noqa: FBT003 - expat takes it by position only
+        parser.Parse(_without_declaration(text).encode(), True)  # noqa: FBT003 - expat takes it by position only
     except expat.ExpatError as error:
         raise PoisonError("corrupt", f"the XML is not well-formed: {error}") from error
+
+
+def _without_declaration(text: str) -> str:
+    """The text is decoded already: an encoding that it still declares would be wrong."""
+    declaration = _DECLARATION.match(text)
+    return text[declaration.end() :] if declaration else text
 
 
 def _local(name: str) -> str:
@@ -62,7 +68,7 @@ def parse_xml(file: Path, found: Detected, *, limit: int) -> Document:
         builder = TextBuilder(limit)
         builder.warn(error.reason)
         collector = _Collector(builder)
-        add_page(builder, _DECLARATION.sub("", text, count=1))
+        add_page(builder, _without_declaration(text))
     return Document(media_type=found.media_type, title=collector.title, encoding=decoding.encoding, blocks=builder.blocks())
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -69,7 +71,7 @@ def test_blocks_do_not_depend_on_how_the_text_arrives() -> None:
 
 @pytest.mark.parametrize("separator", ["\n", " ", ""])
 def test_an_insertion_near_the_top_leaves_later_blocks_alone(separator: str) -> None:
-    parts = [line.replace("\n", separator).replace(" ", separator or "") for line in prose(80_000)]
+    parts = [line.replace("\n", separator).replace(" ", separator or "") for line in prose(36_000)]
     before = list(cut(parts))
     after = list(cut([*parts[:10], "one more sentence stands here" + separator, *parts[10:]]))
     assert len(set(before) - set(after)) <= 2 < len(before)
@@ -182,3 +184,30 @@ def test_a_block_of_a_source_file_is_the_file(tmp_path: Path) -> None:
     (block,) = blocks_of(tmp_path, source.encode(), "pkg/mod.py")
     assert block.text == source.replace("\r\n", "\n")
     assert block.headings == ()
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"<!--a-->" * 1000 + b"x", "a.txt"),
+        (b"# " + b" " * 900_000 + b"x", "a.md"),
+        (b"# a" + b" #" * 400_000 + b"x", "a.md"),
+        (b"- " * 450_000 + b"x\n---\n", "a.md"),
+        (b"---\n" + b"--- x\n" * 100_000, "a.md"),
+        (b"`" * 900_000, "a.md"),
+        (b"<html><pre>a" + b" " * 900_000 + b"b", "a.html"),
+        (b"<?xml" + b" " * 900_000 + b"<a>x</a>", "a.xml"),
+        (b" " * 900_000 + b"<a>x</a>", "a.xml"),
+        (b"{\\rtf1 " + b"0f" * 200_000 + b" x}", "a.rtf"),
+        (b"From a " + b"1 " * 400_000 + b"\n", "a.mbox"),
+        (b"Subject: " + b"=?utf-8?q?" * 50_000 + b"\n\nx", "a.eml"),
+        (b"To: " + b"a@b.c, " * 50_000 + b"\n\nx", "a.eml"),
+        (b"a," * 400_000, "a.csv"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_time_grows_with_size_and_no_faster(tmp_path: Path, data: bytes, name: str) -> None:
+    started = time.process_time()
+    with contextlib.suppress(PoisonError):
+        blocks_of(tmp_path, data, name)
+    assert time.process_time() - started < 5
