@@ -66,7 +66,7 @@ vectors = Table(
     Column("text_hash", String(32), nullable=False),
     Column("vector", LargeBinary, nullable=False),  # little-endian float32
     Column("used_at", Float, nullable=False),
-    Index("vectors_by_text", "fingerprint", "text_hash", unique=True),
+    Index("vectors_by_text", "text_hash", "fingerprint", unique=True),  # the hash first: it is asked for alone as well
 )
 """The vector cache: nothing is embedded twice."""
 

@@ -1,0 +1,213 @@
+"""Random changes, passes and crashes against a dictionary: the index converges, shows nobody what is not theirs, and pays once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from typing_extensions import override
+
+from ragstore.contracts import Store
+from ragstore.testing.faults import CrashingStore, SimulatedCrash
+from tests.support.workspace import Workspace, found
+
+T = TypeVar("T")
+
+PATHS = st.sampled_from(["a.txt", "b.md", "deep/c.txt", 'it\'s "odd" %.txt'])
+PARTS = st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), min_size=1, max_size=4)
+ALLOW = st.sampled_from(["staff", "board", "staff board", "", "not;an;id"])
+GRANTED = {"Ada": {"staff", "board"}, "Bob": {"staff"}, "Eve": set[str]()}
+BROKEN = b"\x89PNG\r\n\x1a\n\0\0\0"
+
+
+def content(words: list[str], number: int) -> str:
+    """Paragraphs that are chunks; the same words at the same place give the same chunk in every document."""
+    return "\n\n".join(f"{word} stands in paragraph {i}. " + f"{word}{i} " * 24 for i, word in enumerate(words)) + (
+        f"\n\nend {number}" * (number % 2)
+    )
+
+
+class Machine(RuleBasedStateMachine):
+    """The model is `docs`: path -> (text or None where it cannot be read, allowed ids)."""
+
+    store: ClassVar[str]
+
+    @initialize()
+    def start(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.work = Workspace(Path(self.folder.name), store=self.store)
+        self.docs: dict[str, tuple[str | None, str]] = {}
+        self.history: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self.in_step = False
+        self.writes = 0
+        self.crash_at: tuple[int, str] | None = None
+        self.work.connectors.wrapper = self._crashing
+
+    @override
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+    def _crashing(self, store: Store) -> Store:
+        def maybe(moment: str) -> None:
+            if self.crash_at == (self.writes, moment):
+                raise SimulatedCrash
+
+        def after(_writes: object) -> None:
+            maybe("after")
+            self.writes += 1
+
+        return CrashingStore(store, before=lambda _writes: maybe("before"), after=after)
+
+    def _run(self, action: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run(action)
+
+    # What happens to the blobs.
+
+    def _put(self, path: str, text: str | None, allow: str) -> None:
+        self.docs[path] = (text, allow)
+        if text is not None:
+            self.history[path].add((text, allow))
+        file = self.work.docs / path
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(BROKEN if text is None else text.encode())
+        self.work.allow(path, allow)
+        self.in_step = False
+
+    @rule(path=PATHS, words=PARTS, number=st.integers(0, 3), allow=ALLOW)
+    def write(self, path: str, words: list[str], number: int, allow: str) -> None:
+        self._put(path, content(words, number), allow)
+
+    @precondition(lambda self: self.docs)
+    @rule(data=st.data(), word=st.sampled_from(["alpha", "omega"]))
+    def edit(self, data: st.DataObject, word: str) -> None:
+        path = data.draw(st.sampled_from(sorted(self.docs)))
+        text, allow = self.docs[path]
+        self._put(path, f"{word} at the top. " + f"{word} " * 24 + "\n\n" + (text or "")[:4000], allow)
+
+    @precondition(lambda self: self.docs)
+    @rule(data=st.data(), to=PATHS)
+    def rename(self, data: st.DataObject, to: str) -> None:
+        path = data.draw(st.sampled_from(sorted(self.docs)))
+        if to == path:
+            return
+        (self.work.docs / to).parent.mkdir(exist_ok=True)
+        (self.work.docs / path).replace(self.work.docs / to)
+        text, allow = self.docs.pop(path)
+        self._put(to, text, allow)
+
+    @precondition(lambda self: self.docs)
+    @rule(data=st.data(), allow=ALLOW)
+    def retag(self, data: st.DataObject, allow: str) -> None:
+        path = data.draw(st.sampled_from(sorted(self.docs)))
+        text, _ = self.docs[path]
+        self.docs[path] = (text, allow)
+        if text is not None:
+            self.history[path].add((text, allow))
+        self.work.allow(path, allow)
+        self.in_step = False
+
+    @precondition(lambda self: self.docs)
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(self.docs)))
+        del self.docs[path]
+        (self.work.docs / path).unlink()
+        self.in_step = False
+
+    @precondition(lambda self: self.docs)
+    @rule(data=st.data())
+    def overwrite_with_garbage(self, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(self.docs)))
+        self._put(path, None, self.docs[path][1])
+
+    # What happens to the index.
+
+    @rule()
+    def sync(self) -> None:
+        self._run(self._sync())
+        self.in_step = True
+
+    @rule(at=st.integers(0, 3), moment=st.sampled_from(["before", "after"]))
+    def crash(self, at: int, moment: str) -> None:
+        self.writes, self.crash_at = 0, (at, moment)
+        try:
+            self._run(self._sync())
+        except SimulatedCrash:
+            self.in_step = False
+        finally:
+            self.crash_at = None
+
+    @rule()
+    def sync_while_the_embedder_is_down(self) -> None:
+        async def run() -> None:
+            async with self.work.open() as index:
+                index._assembly.configured()
+                self.work.embedder.fail()
+                await index.sync()
+
+        self._run(run())
+        self.in_step = False
+
+    async def _sync(self) -> None:
+        async with self.work.open() as index:
+            await index.sync()
+
+    # What must always hold.
+
+    @invariant()
+    def everybody_sees_what_is_theirs(self) -> None:
+        if hasattr(self, "work") and self.work.connectors.embedders:
+            self._run(self._check())
+
+    async def _check(self) -> None:
+        async with self.work.open() as index:
+            if index._assembly.holding() is None:
+                return
+            for who, groups in GRANTED.items():
+                hits = await found(index, "alpha beta gamma delta omega paragraph end", who, limit=200)
+                for hit in hits:
+                    path = hit.blob.removeprefix("docs/")
+                    versions = [allow for text, allow in self.history[path] if hit.text in text]
+                    assert any(groups & set(allow.split()) for allow in versions), f"{who} was shown {hit.blob}"
+                if self.in_step:
+                    self._check_in_step(who, {hit.blob.removeprefix("docs/"): hit.text for hit in hits})
+            if self.in_step:
+                assert (await index.verify()).as_dict() == {"missing": [], "stale": [], "orphaned": []}
+                assert {row["blob"] for row in index.failures()} == {
+                    f"docs/{path}" for path, (text, _) in self.docs.items() if text is None
+                }
+        embedded = self.work.embedded
+        assert len(embedded) == len(set(embedded)), "a text was embedded twice"
+
+    def _check_in_step(self, who: str, shown: dict[str, str]) -> None:
+        """Equal texts are shown once, so a blob may be hidden behind its copy; a blob of its own text never is."""
+        readable = {path: text for path, (text, allow) in self.docs.items() if text is not None and GRANTED[who] & set(allow.split())}
+        assert shown.keys() <= readable.keys()
+        assert shown or not readable
+        assert all(text in readable[path] for path, text in shown.items())
+
+
+class MemoryMachine(Machine):
+    store = "memory"
+
+
+class LanceDBMachine(Machine):
+    store = "lancedb"
+
+
+_MANY = os.environ.get("HYPOTHESIS_PROFILE") == "long"
+
+TestOnMemory = pytest.mark.timeout(3600)(MemoryMachine.TestCase)
+TestOnMemory.settings = settings(max_examples=300 if _MANY else 20, stateful_step_count=30 if _MANY else 12)
+TestOnLanceDB = pytest.mark.timeout(3600)(LanceDBMachine.TestCase)
+TestOnLanceDB.settings = settings(max_examples=100 if _MANY else 8, stateful_step_count=20 if _MANY else 8)
