@@ -68,8 +68,10 @@ def open_access(url: str, variables: CredentialVariables, *, account: str | None
 
 def identity_credential() -> AsyncTokenCredential:
     """Whatever azure-identity finds: environment, workload identity, managed identity, Azure CLI. To be closed by the caller."""
-    from azure.identity.aio import DefaultAzureCredential
-
+    try:
+        from azure.identity.aio import DefaultAzureCredential
+    except ModuleNotFoundError as error:
+        raise ConfigError("without a secret azure-identity is asked, which is not installed: pip install 'ragstore[azure]'") from error
     return DefaultAzureCredential()
 
 

@@ -80,13 +80,15 @@ async def test_throttling_waits_as_long_as_it_is_asked_to(
     source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path, status: int
 ) -> None:
     await blobs.upload_blob("a.md", b"x")
-    for matches in (listing, download, reading_tags):
-        proxy.add(Fault(matches=matches, answer=refusal(status, "ServerBusy", headers={"Retry-After": "1"})))
+    proxy.add(Fault(matches=listing, answer=refusal(status, "ServerBusy", headers={"Retry-After": "1"})))
+    for matches in (download, reading_tags):
+        proxy.add(Fault(matches=matches, answer=refusal(status, "ServerBusy", headers={"x-ms-retry-after-ms": "150"})))
     started = time.monotonic()
     assert list(await listed(source)) == ["a.md"]
     assert time.monotonic() - started >= 1.0
+    started = time.monotonic()
     assert await source.fetch("a.md", spool) is not None
-    assert time.monotonic() - started >= 3.0
+    assert time.monotonic() - started >= 0.3
 
 
 async def test_patience_ends_with_a_transient_error(source: AzureBlobSource, proxy: AzureProxy) -> None:

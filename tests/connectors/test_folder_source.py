@@ -6,19 +6,18 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from typing_extensions import override
 
-from ragstore.errors import ConfigError, PoisonError, TransientError
+from ragstore.errors import ConfigError, TransientError
 from ragstore.plugins import build
-from ragstore.spool import SpoolFile
 from ragstore.testing.sources import BlobWriter, OpenSource, SourceOptions, SourceSuite, files_in, listed
 from ragstore_folder import FolderSource
-from ragstore_folder.reading import read_into
+from ragstore_folder.tags import TagFile, Tags
 
 
 class FolderWriter:
@@ -85,16 +84,8 @@ def spool(tmp_path: Path) -> Path:
     return folder
 
 
-def source_of(root: Path, *, prefix: str = "", exclude: tuple[str, ...] = (), tags: str | None = None) -> FolderSource:
-    return FolderSource(path=root.name, base=root.parent, prefix=prefix, exclude=exclude, tags=tags)
-
-
-async def paths(source: FolderSource) -> list[str]:
-    """What is listed; each must be found by `state` as well, in the same state."""
-    found = await listed(source)
-    for path, state in found.items():
-        assert await source.state(path) == state
-    return sorted(found)
+def source_of(root: Path, *, exclude: tuple[str, ...] = (), tags: str | None = None) -> FolderSource:
+    return FolderSource(path=root.name, base=root.parent, exclude=exclude, tags=tags)
 
 
 def write(file: Path, content: str = "x") -> Path:
@@ -146,170 +137,6 @@ def test_the_options_come_from_a_configuration(root: Path) -> None:
     assert (source.account, source.container, source.max_bytes) == ("local", "c", 5)
     with pytest.raises(ConfigError, match="include"):
         build("sources", "folder", {"path": "docs", "include": "**/*.md"}, base=root.parent)
-
-
-# -- what belongs to the folder
-
-
-async def test_hidden_state_is_never_indexed(root: Path) -> None:
-    for name in (".git/config", ".ragstore/ledger.db", "sub/.git/HEAD", "ragstore.toml", "sub/ragstore.toml", ".gitignore", "a.md"):
-        write(root / name)
-    source = source_of(root)
-    assert await paths(source) == [".gitignore", "a.md", "sub/ragstore.toml"]
-    for name in (".git/config", "sub/.git/HEAD", "ragstore.toml"):
-        assert await source.state(name) is None
-
-
-async def test_the_file_of_tags_is_not_indexed_where_it_lies_in_the_folder(root: Path) -> None:
-    write(root / "a.md")
-    write(root / "tags.json", '{"a.md": {"k": "v"}}')
-    source = source_of(root, tags="docs/tags.json")
-    assert await paths(source) == ["a.md"]
-    assert await source.state("tags.json") is None
-
-
-@pytest.mark.parametrize("path", ["../outside.md", "sub/../a.md", "./a.md", "sub//b.md", "/a.md", "a.md/", "", "a\0b", "\udcff", "n" * 300])
-async def test_a_path_that_the_listing_cannot_give_is_none(root: Path, spool: Path, path: str) -> None:
-    write(root / "a.md")
-    write(root / "sub" / "b.md")
-    write(root.parent / "outside.md")
-    source = source_of(root)
-    assert await source.state(path) is None
-    assert await source.fetch(path, spool) is None
-
-
-async def test_a_root_that_is_a_link_is_read_and_keeps_its_name(root: Path) -> None:
-    write(root / "a.md")
-    link = root.parent / "current"
-    link.symlink_to(root)
-    source = source_of(link)
-    assert source.container == "current"
-    assert await paths(source) == ["a.md"]
-
-
-async def test_a_root_link_that_is_turned_shows_the_new_folder(root: Path) -> None:
-    write(root / "old.md")
-    other = root.parent / "v2"
-    write(other / "new.md")
-    write(other / "ragstore.toml")
-    link = root.parent / "current"
-    link.symlink_to(root)
-    source = source_of(link)
-    assert await paths(source) == ["old.md"]
-    link.unlink()
-    link.symlink_to(other)
-    assert await paths(source) == ["new.md"]
-
-
-async def test_links_inside_the_root_are_followed_and_those_that_leave_it_are_skipped_with_a_warning(
-    root: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    outside = write(root.parent / "outside" / "secret.md").parent
-    write(root / "v2" / "a.md")
-    (root / "alias.md").symlink_to("v2/a.md")
-    (root / "latest").symlink_to("v2")
-    (root / "leak.md").symlink_to(outside / "secret.md")
-    (root / "leak").symlink_to(outside)
-    (root / "nowhere").symlink_to("missing")
-    source = source_of(root)
-    assert await paths(source) == ["alias.md", "latest/a.md", "v2/a.md"]
-    assert "3 links" in caplog.text
-    assert "leak" in caplog.text
-    for path in ("leak.md", "leak/secret.md", "nowhere"):
-        assert await source.state(path) is None
-
-
-async def test_a_folder_beside_the_root_whose_name_begins_alike_is_outside(root: Path) -> None:
-    write(root.parent / "docs-private" / "secret.md")
-    (root / "leak").symlink_to(root.parent / "docs-private")
-    assert await paths(source_of(root)) == []
-
-
-async def test_loops_of_links_end(root: Path) -> None:
-    write(root / "a" / "x.md")
-    write(root / "b" / "y.md")
-    (root / "a" / "up").symlink_to("..")
-    (root / "a" / "self").symlink_to(".")
-    (root / "a" / "to-b").symlink_to("../b")
-    (root / "b" / "to-a").symlink_to("../a")
-    (root / "ring").symlink_to("ring")
-    assert await paths(source_of(root)) == ["a/to-b/y.md", "a/x.md", "b/to-a/x.md", "b/y.md"]
-
-
-async def test_a_link_into_hidden_state_is_not_followed(root: Path) -> None:
-    write(root / ".git" / "config")
-    write(root / "ragstore.toml")
-    (root / "git").symlink_to(".git")
-    (root / "config").symlink_to(".git/config")
-    (root / "settings").symlink_to("ragstore.toml")
-    assert await paths(source_of(root)) == []
-
-
-async def test_special_files_are_skipped(root: Path, spool: Path, caplog: pytest.LogCaptureFixture) -> None:
-    os.mkfifo(root / "pipe")
-    (root / "device").symlink_to("/dev/zero")
-    write(root / "a.md")
-    source = source_of(root)
-    assert await paths(source) == ["a.md"]
-    assert "1 special file" in caplog.text
-    assert await source.fetch("pipe", spool) is None
-
-
-async def test_an_excluded_folder_is_not_looked_into(root: Path) -> None:
-    write(root / "a.md")
-    loop = root / "node_modules"
-    loop.mkdir()
-    os.mkfifo(loop / "pipe")  # would be counted and reported
-    assert await paths(source_of(root, exclude=("**/node_modules/**",))) == ["a.md"]
-
-
-async def test_a_link_turned_during_a_fetch_never_leads_outside(root: Path, spool: Path) -> None:
-    secret = write(root.parent / "secret.md", "secret")
-    write(root / "real.md", "public")
-    link = root / "link.md"
-    link.symlink_to("real.md")
-    source = source_of(root)
-    found = source._tree.find("link.md")
-    assert found is not None
-    (root / "real.md").unlink()
-    (root / "real.md").symlink_to(secret)
-    with SpoolFile(spool) as spooled:
-        assert read_into(spooled, found, threading.Event()) is None
-    assert await source.fetch("link.md", spool) is None
-
-
-# -- names that are not Unicode
-
-
-def write_raw(root: Path, name: bytes) -> None:
-    file = os.path.join(os.fsencode(root), name)  # noqa: PTH118 - a name of bytes
-    os.makedirs(os.path.dirname(file), exist_ok=True)  # noqa: PTH103, PTH120
-    with open(file, "wb") as opened:  # noqa: PTH123
-        opened.write(b"x")
-
-
-async def test_a_name_that_is_not_unicode_is_listed_escaped_and_refused(root: Path, spool: Path) -> None:
-    write_raw(root, b"caf\xe9.md")
-    write_raw(root, b"dir\xff/a.md")
-    source = source_of(root)
-    assert await paths(source) == ["caf\\xe9.md", "dir\\xff/a.md"]
-    for path in ("caf\\xe9.md", "dir\\xff/a.md"):
-        with pytest.raises(PoisonError, match="rename") as caught:
-            await source.fetch(path, spool)
-        assert caught.value.kind == "name"
-    assert files_in(spool) == []
-
-
-async def test_an_escaped_name_gives_way_to_a_file_of_that_name(root: Path, spool: Path) -> None:
-    write_raw(root, b"\xff.md")
-    write_raw(root, b"\\xff.md")
-    write_raw(root, b"\\xff\xfe")
-    write_raw(root, b"\xff\xfe")
-    source = source_of(root)
-    assert await paths(source) == ["\\xff.md", "\\xff.md~2", "\\xff\\xfe", "\\xff\\xfe~2"]
-    assert await source.fetch("\\xff.md", spool) is not None
-    with pytest.raises(PoisonError):
-        await source.fetch("\\xff.md~2", spool)
 
 
 # -- change
@@ -413,6 +240,45 @@ async def test_tags_that_change_while_a_listing_runs_show_in_the_next_state(root
         state = await source.state("a.md")
         assert state is not None
         assert state.access.tags == {"k": value}
+
+
+class TagsReadAtABadMoment:
+    """The file of tags, but somebody replaces file and tags just before it is read for the first time."""
+
+    def __init__(self, real: TagFile, replace: Callable[[], None]) -> None:
+        self._real = real
+        self._replace: Callable[[], None] | None = replace
+
+    def read(self) -> Tags:
+        replace, self._replace = self._replace, None
+        if replace is not None:
+            replace()
+        return self._real.read()
+
+
+@pytest.mark.parametrize("what", ["fetch", "state"])
+async def test_tags_are_never_paired_with_another_version_of_the_file(
+    root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    file = write(root / "a.md", "old")
+    tags = write(root.parent / "tags.json", '{"a.md": {"for": "old"}}')
+    source = source_of(root, tags="tags.json")
+
+    def replace() -> None:
+        write(tags, '{"a.md": {"for": "new"}}')
+        write(file, "new, longer")
+
+    monkeypatch.setattr(source, "_tag_file", TagsReadAtABadMoment(TagFile(tags), replace))
+    if what == "fetch":
+        fetched = await source.fetch("a.md", spool)
+        assert fetched is not None
+        assert fetched.file.read_text(encoding="utf-8") == "new, longer"
+        state = fetched.state
+    else:
+        found = await source.state("a.md")
+        assert found is not None
+        state = found
+    assert (state.size, state.access.tags) == (11, {"for": "new"})
 
 
 # -- rights
