@@ -11,6 +11,7 @@ from zlib import crc32
 
 from ragstore.errors import PoisonError
 from ragstore.models import Block, HeadingMark, PageMark
+from ragstore.parsing.normalize import one_line
 
 SMALLEST = 2**18
 """Characters in a block that is not the last."""
@@ -88,7 +89,7 @@ class TextBuilder:
 
     def heading(self, level: int, text: str, start: int | None = None) -> None:
         """A heading begins here, or at `start`; a blank one is none."""
-        words = " ".join(text.split())
+        words = one_line(text)
         if words:
             self._headings.append(HeadingMark(start=self.length if start is None else start, level=min(max(level, 1), 6), text=words))
 

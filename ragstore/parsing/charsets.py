@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,9 @@ _CANDIDATES = (
     "cp1254", "cp1257", "cp874", "cp866", "iso8859_2", "iso8859_5", "iso8859_7", "cp437", "mac_roman",
 )  # fmt: skip
 """In the order in which a tie is decided."""
+_GLANCE = 600
+_CLOSER = 8
+"""All candidates are weighed by so many bytes, and so many of them by the whole sample."""
 _EUROPEAN = {"cp1252", "cp1250", "iso8859_2", "cp1254", "cp1257"}
 _PRIOR = {"cp1252": 0.4, "cp1254": 0.1, "iso8859_2": -0.1, "cp866": -0.4, "cp437": -1.4, "mac_roman": -1.4}
 """Advantage of what is common, in the unit of the score."""
@@ -66,20 +70,28 @@ def ranked(sample: bytes, declared: str | None = None) -> list[tuple[str, float]
     A cut-off character at the end is no fault; the declared codec has an advantage.
     """
     trust = 0.5 + 4 / max(len(sample) - len(sample.translate(None, _BEYOND_ASCII)), 1)
-    scores: dict[str, float] = {}
-    texts: dict[str, str] = {}
+    advantage = _PRIOR if declared is None else {**_PRIOR, declared: _PRIOR.get(declared, 0.0) + trust}
     candidates = _CANDIDATES if declared is None or declared in _CANDIDATES else (declared, *_CANDIDATES)
-    for encoding in candidates:
-        try:
-            texts[encoding] = codecs.getincrementaldecoder(encoding)().decode(sample)
-        except (UnicodeError, ValueError):
-            continue
-        scores[encoding] = _score(texts[encoding], encoding in _WIDE) + _PRIOR.get(encoding, 0.0) + (trust if encoding == declared else 0.0)
+    texts = _decoded(sample, candidates)
+    if len(sample) > 2 * _GLANCE:
+        first = _decoded(sample[:_GLANCE], tuple(texts))
+        best = sorted(first, key=lambda encoding: -_score(first[encoding], encoding in _WIDE) - advantage.get(encoding, 0.0))[:_CLOSER]
+        texts = {encoding: texts[encoding] for encoding in texts if encoding in best}
+    scores = {encoding: _score(text, encoding in _WIDE) + advantage.get(encoding, 0.0) for encoding, text in texts.items()}
     order = sorted(scores, key=lambda encoding: -scores[encoding])
     if order and order[0] in _EUROPEAN:  # they differ in a few letters only: which language is it?
         family = {encoding: scores[encoding] + 6 * _alphabet_share(texts[encoding]) for encoding in order if encoding in _EUROPEAN}
         order.sort(key=lambda encoding: -family.get(encoding, -100.0))
     return [(encoding, scores[encoding]) for encoding in order]
+
+
+def _decoded(sample: bytes, candidates: tuple[str, ...]) -> dict[str, str]:
+    """What the sample says in each of the codecs that can read it."""
+    texts = {}
+    for encoding in candidates:
+        with contextlib.suppress(UnicodeError, ValueError):
+            texts[encoding] = codecs.getincrementaldecoder(encoding)().decode(sample)
+    return texts
 
 
 def _score(text: str, wide: bool) -> float:  # noqa: FBT001 - private, one call

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import lzma
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,7 +75,7 @@ def member(archive: zipfile.ZipFile, name: str) -> bytes:
             data = stream.read(TOTAL_LIMIT + 1)
     except KeyError as error:
         raise PoisonError("corrupt", f"the zip container has no {name!r}") from error
-    except (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError, OSError) as error:
         raise PoisonError("corrupt", f"{name!r} in the zip container cannot be read: {error}") from error
     if len(data) > TOTAL_LIMIT:
         raise PoisonError("too_large", f"{name!r} in the zip container inflates beyond {TOTAL_LIMIT} bytes")

@@ -13,6 +13,8 @@ from ragstore.parsing.charsets import canonical, ranked
 
 _PIECE = 2**18
 _SAMPLE = 2**16
+_TELLING = 2**12
+"""Bytes that are weighed to tell one legacy charset from another."""
 _BOMS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -148,19 +150,19 @@ def _wide(head: bytes) -> str | None:
 
 
 def _telling(stream: BinaryIO) -> bytes:
-    """The lines that hold bytes beyond ASCII, from wherever they stand in the stream, up to `_SAMPLE` bytes."""
+    """The lines that hold bytes beyond ASCII, from wherever they stand in the stream, up to `_TELLING` bytes."""
     found = bytearray()
     stream.seek(0)
     rest = b""
-    while len(found) < _SAMPLE and (data := stream.read(_PIECE)):
+    while len(found) < _TELLING and (data := stream.read(_PIECE)):
         data = rest + data
         end = data.rfind(b"\n") + 1 or len(data)
         data, rest = data[:end], data[end:]
         if not data.isascii():
-            found += b"".join(line[:_SAMPLE] for line in data.splitlines(keepends=True) if not line.isascii())
-    if len(found) < _SAMPLE and not rest.isascii():
-        found += rest[:_SAMPLE]
-    return bytes(found[:_SAMPLE])
+            found += b"".join(line[:_TELLING] for line in data.splitlines(keepends=True) if not line.isascii())
+    if len(found) < _TELLING and not rest.isascii():
+        found += rest[:_TELLING]
+    return bytes(found[:_TELLING])
 
 
 def _utf8_bytes(sample: bytes) -> tuple[int, int]:

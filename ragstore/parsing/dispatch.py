@@ -12,6 +12,7 @@ from ragstore.models import Block, Document
 from ragstore.parsing.blocks import TEXT_LIMIT
 from ragstore.parsing.detect import Detected, detect, is_plain
 from ragstore.parsing.media_types import KINDS
+from ragstore.parsing.normalize import one_line
 from ragstore.parsing.text import parse_text
 
 _CHEAP_SIZE = 2**20
@@ -26,9 +27,8 @@ def parse(file: Path, *, name: str, declared: str | None, text_limit: int = TEXT
     with _tidy():
         found = detect(file, name=name, declared=declared)
         document = _parse(file, found, text_limit)
-    if isinstance(document.blocks, tuple):
-        return document
-    return replace(document, blocks=_tidily(document.blocks))
+    title = one_line(document.title or "") or None
+    return replace(document, title=title, blocks=document.blocks if isinstance(document.blocks, tuple) else _tidily(document.blocks))
 
 
 def is_trusted(file: Path, *, name: str, declared: str | None) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ragstore.models import HeadingMark
+from ragstore.parsing.normalize import one_line
 
 _LINE = re.compile(
     r"^ {0,3}(?:(?P<hashes>#{1,6})(?:[ \t]+(?P<text>[^\n]*))?|(?P<fence>`{3,}|~{3,})(?P<info>[^\n]*)|(?P<under>=+|-+)[ \t]*)$", re.MULTILINE
@@ -56,7 +57,7 @@ def _words(text: str) -> str:
     """What an ATX heading says: without the closing run of hashes, which has a blank in front."""
     text = text.strip()
     bare = text.rstrip("#")
-    return " ".join((bare if not bare or bare[-1].isspace() else text).split())
+    return one_line(bare if not bare or bare[-1].isspace() else text)
 
 
 def _setext(text: str, line: re.Match[str], offset: int, earliest: int) -> HeadingMark | None:
@@ -67,7 +68,7 @@ def _setext(text: str, line: re.Match[str], offset: int, earliest: int) -> Headi
     above = text[max(text.rfind("\n", earliest, max(start - 1, earliest)) + 1, earliest) : max(start - 1, earliest)]
     if not words.strip() or above.strip() or _NO_PARAGRAPH.match(words):
         return None
-    return HeadingMark(start=offset + start, level=1 if line["under"][0] == "=" else 2, text=" ".join(words.split()))
+    return HeadingMark(start=offset + start, level=1 if line["under"][0] == "=" else 2, text=one_line(words))
 
 
 def front_matter(text: str) -> re.Match[str] | None:

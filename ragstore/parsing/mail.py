@@ -6,6 +6,7 @@ import binascii
 import re
 from collections.abc import Iterator
 from email import message_from_bytes
+from email.errors import MessageError
 from email.header import decode_header
 from email.message import Message
 from io import BytesIO
@@ -86,7 +87,7 @@ def header_text(message: Message, name: str) -> str:
     raw = str(value)[: 4 * _HEADER_LARGEST]
     try:
         words = [_word(word, charset) for word, charset in decode_header(raw)]
-    except (ValueError, LookupError, binascii.Error):  # a broken encoded word stands as it is written
+    except (ValueError, LookupError, binascii.Error, MessageError):  # a broken encoded word stands as it is written
         words = [raw]
     return " ".join(normalize("".join(words)).split())[:_HEADER_LARGEST]
 

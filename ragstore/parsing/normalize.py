@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 _DROP = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_LINE_LARGEST = 300
 _NEWLINES = re.compile("\r\n?")
 _PDF_HYPHEN = re.compile("\x02[ \t]*(?:\r\n|\r|\n)?")
 _LIGATURES = str.maketrans({0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st"})
@@ -46,3 +47,9 @@ def normalize_pieces(pieces: Iterable[str]) -> Iterator[str]:
 def normalize_pdf(text: str) -> str:
     """As `normalize`, and words that PDFium marks as hyphenated over a line end (U+0002) are joined, ligatures are folded."""
     return normalize(_PDF_HYPHEN.sub("", text).translate(_LIGATURES))
+
+
+def one_line(text: str) -> str:
+    """Words of a title or a heading, with single blanks between them and no more than 300 characters, however long a file makes it."""
+    words = " ".join(text[: 4 * _LINE_LARGEST].split())
+    return words if len(words) <= _LINE_LARGEST else words[: _LINE_LARGEST - 1].rstrip() + "…"

@@ -212,6 +212,15 @@ def test_a_page_keeps_headings_lists_tables_and_code(parser: Parser) -> None:
     assert "http" not in block.text
 
 
+def test_titles_and_headings_of_any_length_are_cut_short(parser: Parser) -> None:
+    long = "word " * 10_000
+    document = parser.document(f"<title>{long}</title><h1>{long}</h1>".encode(), "a.html")
+    (block,) = document.blocks
+    assert document.title == block.headings[0].text
+    assert len(block.headings[0].text) == 300
+    assert block.text == "# " + long.strip()
+
+
 def test_a_table_that_only_places_things_becomes_paragraphs(parser: Parser) -> None:
     markup = f"<table><tr><td>menu<td><h1>Head</h1>{'word ' * 200}<br><br>end</table>".encode()
     block = parser.block(markup, "a.html")
@@ -333,6 +342,12 @@ def test_a_mail_gives_its_headers_body_and_the_names_of_attachments(parser: Pars
     assert "html words" not in block.text
     assert "Attachment: report.pdf" in block.text
     assert "JVBERi0" not in block.text
+
+
+def test_a_broken_header_costs_the_header_alone(parser: Parser) -> None:
+    document = parser.document(b"Subject: =?utf-8?b?A?= x\nFrom: a@b.c\n\nwords", "a.eml")
+    assert "words" in next(iter(document.blocks)).text
+    assert document.title
 
 
 def test_a_mail_with_html_alone_is_read_as_a_page(parser: Parser) -> None:
