@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ragstore.errors import ConfigError
 from ragstore_lancedb import maintenance
 from ragstore_lancedb.connection import Location
-from ragstore_lancedb.failures import is_conflict, is_gone, translated
+from ragstore_lancedb.failures import RAISED, is_conflict, is_gone, is_missing_table, translated
 from ragstore_lancedb.schema import schema
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Collection:
         self._table = None
         try:
             await connection.drop_table(self._name, ignore_missing=True)
-        except (RuntimeError, OSError, ValueError) as error:
+        except RAISED as error:
             raise translated(error, self._location.uri) from error
 
     async def close(self) -> None:
@@ -65,7 +65,7 @@ class Collection:
             try:
                 table = await self._open(create=create)
                 return None if table is None else await use(table)
-            except (RuntimeError, OSError, ValueError) as error:
+            except RAISED as error:
                 if is_gone(error):
                     self._table = None
                 elif not is_conflict(error):
@@ -84,20 +84,17 @@ class Collection:
                 return self._table
             try:
                 table = await connection.open_table(self._name)
-            except (RuntimeError, OSError, ValueError) as error:
-                if not is_gone(error):
+            except RAISED as error:
+                if not is_missing_table(error):
                     raise
                 if not create:
                     return None
-                table = await self._create(connection)
+                table = await connection.create_table(self._name, schema=schema(self._dimensions), exist_ok=True)
             await self._check(table)
+            if create and await table.index_stats(maintenance.TEXT_INDEX) is None:
+                await maintenance.index_text(table)
             self._table = table
         return self._table
-
-    async def _create(self, connection: AsyncConnection) -> AsyncTable:
-        table = await connection.create_table(self._name, schema=schema(self._dimensions), exist_ok=True)
-        await maintenance.index_text(table)
-        return table
 
     async def _check(self, table: AsyncTable) -> None:
         found = await table.schema()
@@ -119,6 +116,6 @@ class Collection:
             if self._connection is None:
                 try:
                     self._connection = await self._location.connect()
-                except (RuntimeError, OSError, ValueError) as error:
+                except RAISED as error:
                     raise translated(error, self._location.uri) from error
             return self._connection

@@ -1,37 +1,64 @@
-"""What LanceDB raises in, what a caller can act on out: retried conflicts, stale handles, `TransientError`, `ConfigError`."""
+"""What LanceDB raises in, what a caller can act on out: retried conflicts, stale handles, `TransientError`, `ConfigError`.
+
+LanceDB raises `ValueError`, `RuntimeError` and `OSError` with whole nested errors of its storage as text; the text decides.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ragstore.errors import ConfigError, RagstoreError, TransientError
 
-_CONFLICT: Final = ("commit conflict", "too many concurrent writers", "conflicting", "please retry")
-_GONE: Final = ("not found", "no such file")
-_REFUSED: Final = (
-    "unauthenticated",
-    "unauthorized",
-    "forbidden",
-    "authenticationfailed",
-    "authorizationfailure",
-    "permission denied",
-    "invalid access key",
+RAISED: Final = (RuntimeError, OSError, ValueError)
+"""What LanceDB raises."""
+
+_LONG: Final = 200
+_NO_TABLE: Final = re.compile(r"^Table '.*' was not found")
+_CONFLICT: Final = re.compile(r"commit conflict|concurrent (writers|modification)|preempted by concurrent", re.IGNORECASE)
+_GONE: Final = re.compile(r"\bnot found\b|no such file", re.IGNORECASE)
+_REFUSED: Final = re.compile(
+    r"<Code>\w*(Authentication|Authorization|Forbidden|KeyBased|Permission)\w*</Code>"
+    r"|status: 40[13]|permission denied|read-only file system|account must be specified|invalid access key",
+    re.IGNORECASE,
 )
+_NO_CONTAINER: Final = re.compile(r"<Code>Container(NotFound|BeingDeleted|Disabled)</Code>")
+_AZURE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>\s*(?:\\n)?\s*<Message>(?P<message>.*?)(?:\\n|\n|</Message>)", re.DOTALL)
+_SYSTEM: Final = re.compile(r"message: \"(?P<message>[^\"]+)\"")
+
+
+def is_missing_table(error: Exception) -> bool:
+    """The storage answered, and there is no such table in it."""
+    return _NO_TABLE.search(str(error)) is not None
 
 
 def is_conflict(error: Exception) -> bool:
     """Another process committed first: repeat the commit on top of its version."""
-    return any(sign in str(error).lower() for sign in _CONFLICT)
+    return _CONFLICT.search(str(error)) is not None
 
 
 def is_gone(error: Exception) -> bool:
     """The table, or the version that this handle stands on, was dropped or cleaned up: open it again."""
-    return any(sign in str(error).lower() for sign in _GONE)
+    text = str(error)
+    return _GONE.search(text) is not None and _NO_CONTAINER.search(text) is None
 
 
 def translated(error: Exception, uri: str) -> RagstoreError:
-    """The error by recovery. LanceDB has no classes for it, so the message decides; what is not understood may be retried."""
-    message = str(error).splitlines()[0][:500] if str(error) else type(error).__name__
-    if any(sign in message.lower() for sign in _REFUSED):
-        return ConfigError(f"LanceDB may not use {uri}: {message}. Check the credentials, and that they may read and write blobs there")
-    return TransientError(f"LanceDB at {uri}: {message}")
+    """The error by recovery; what is not understood may be tried again later."""
+    text = str(error)
+    said = _told(text) or type(error).__name__
+    if _NO_CONTAINER.search(text) is not None:
+        return ConfigError(f"there is no container for the LanceDB index at {uri}: {said} Create it first")
+    if _REFUSED.search(text) is not None:
+        return ConfigError(f"LanceDB may not read and write at {uri}: {said} Check the credentials, their rights, and the folder's owner")
+    return TransientError(f"LanceDB at {uri}: {said}")
+
+
+def _told(text: str) -> str:
+    """What the innermost layer said, because the outer ones fill pages."""
+    azure = _AZURE.search(text)
+    if azure is not None:
+        return f"{azure['code']}: {azure['message'].strip()}"
+    system = _SYSTEM.search(text)
+    first = text.splitlines()[0] if text.strip() else ""
+    return f"{first[:_LONG]} ... {system['message']}." if system is not None and len(first) > _LONG else first[: 2 * _LONG]

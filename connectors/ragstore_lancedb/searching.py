@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from lancedb.table import AsyncTable
     from numpy.typing import NDArray
 
+_PROBES: Final = 50
+"""Partitions of the approximate index that are always searched; measured, recall@10 is 1.0 at 100 thousand and at a million rows."""
+_CANDIDATES: Final = 400
+"""So many candidates are ranked by their full vectors even where the limit is small: one bit per dimension ranks coarsely."""
 _QUERY_TERMS: Final = 1_024
 """A longer text query, such as a whole document, is cut: further terms cost time and hardly change the ranking."""
 
@@ -41,10 +45,17 @@ class Nearest:
         if await table.index_stats(VECTOR_INDEX) is not None:
             admitted = await table.count_rows(self.condition)
             if admitted > self.exact_below:
-                found = await self._query(table).refine_factor(self.refine).to_arrow()
+                found = await self._approximately(self._query(table)).to_arrow()
                 if len(found) == min(self.limit, admitted):
                     return _ranked(found)
         return _ranked(await self._query(table).bypass_vector_index().to_arrow())
+
+    def _approximately(self, query: AsyncVectorQuery) -> AsyncVectorQuery:
+        query = query.refine_factor(max(self.refine, _CANDIDATES // self.limit))
+        if self.condition is None:
+            return query.nprobes(_PROBES)
+        # The nearest partitions may hold few admitted rows, so go on until there are enough; 0 stands for all partitions.
+        return query.maximum_nprobes(0).minimum_nprobes(_PROBES)
 
     def _query(self, table: AsyncTable) -> AsyncVectorQuery:
         query = table.query().nearest_to(self.vector).distance_type("cosine")

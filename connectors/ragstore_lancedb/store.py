@@ -20,7 +20,7 @@ from ragstore_lancedb.batches import batched
 from ragstore_lancedb.collection import Collection
 from ragstore_lancedb.commits import carry_out
 from ragstore_lancedb.connection import Location
-from ragstore_lancedb.failures import is_conflict
+from ragstore_lancedb.failures import RAISED, is_conflict
 from ragstore_lancedb.filters import one_of, where
 from ragstore_lancedb.schema import KEY_COLUMNS, ROW_COLUMNS, to_keys, to_rows
 from ragstore_lancedb.searching import BestText, Nearest
@@ -124,7 +124,7 @@ class LanceDBStore(Store):
         async def run(table: AsyncTable) -> None:
             try:
                 await maintenance.maintain(table, ann_from=self._ann_from, force=force)
-            except (RuntimeError, OSError, ValueError) as error:
+            except RAISED as error:
                 if not is_conflict(error):
                     raise
 
@@ -173,7 +173,7 @@ class LanceDBStore(Store):
             try:
                 async for batch in batches:
                     yield batch
-            except (RuntimeError, OSError) as error:
+            except RAISED as error:
                 raise self._collection.translated(error) from error
 
 
