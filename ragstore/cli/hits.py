@@ -15,28 +15,36 @@ _SNIPPET: Final = 280
 _LEAD: Final = 60
 """Characters before the first word that was asked for."""
 _SHORTEST_WORD: Final = 3
+_HEADING: Final = 60
 
 
 def show(hits: Sequence[Hit], query: str, terminal: Terminal) -> None:
-    """The hits, best first."""
-    from rich.padding import Padding
-    from rich.text import Text
-
+    """The hits, best first: where each stands, and below it the lines around the query's words."""
     if not hits:
         terminal.note("nothing found that this principal may read")
     words = query_words(query)
     for number, hit in enumerate(hits, start=1):
-        title = Text(f"{number}. ", style="dim")
-        title.append(plain(hit.blob), style="bold")
-        title.append(f"  {_place(hit)}" if _place(hit) else "", style="cyan")
-        title.append(f"  {hit.score:.3f}", style="dim")
-        if hit.stale:
-            title.append("  stale", style="yellow")
-        terminal.show(title)
-        snippet = Text(plain(snippet_of(hit.text, words)))
-        if words is not None:
-            snippet.highlight_regex(words, style="bold yellow")
-        terminal.show(Padding(snippet, (0, 0, 1, 3)))
+        if number > 1:
+            terminal.line()
+        if terminal.styled:
+            _show_styled(number, hit, words, terminal)
+        else:
+            terminal.line("  ".join([f"{number}. {plain(hit.blob)}", *_details(hit)]))
+            terminal.line(f"   {plain(snippet_of(hit.text, words))}")
+
+
+def _show_styled(number: int, hit: Hit, words: re.Pattern[str] | None, terminal: Terminal) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    title = Text(f"{number}. ", style="dim")
+    title.append(plain(hit.blob), style="bold")
+    title.append("".join(f"  {detail}" for detail in _details(hit)), style="cyan")
+    terminal.show(title)
+    snippet = Text(plain(snippet_of(hit.text, words)))
+    if words is not None:
+        snippet.highlight_regex(words, style="bold yellow")
+    terminal.show(Padding(snippet, (0, 0, 0, 3)))
 
 
 def show_prompt(prompt: Prompt, terminal: Terminal) -> None:
@@ -63,7 +71,7 @@ def query_words(query: str) -> re.Pattern[str] | None:
 
 
 def snippet_of(text: str, words: re.Pattern[str] | None) -> str:
-    """One line of the text around the densest place of the words, with `…` where it was cut."""
+    """One line of the text around the densest place of the words, with `...` where it was cut."""
     line = " ".join(text.split())
     if len(line) <= _SNIPPET:
         return line
@@ -72,7 +80,7 @@ def snippet_of(text: str, words: re.Pattern[str] | None) -> str:
     end = start + _SNIPPET
     if end < len(line):
         end = line.rfind(" ", start + _SNIPPET // 2, end) if " " in line[start + _SNIPPET // 2 : end] else end
-    return f"{'…' if start else ''}{line[start:end]}{'…' if end < len(line) else ''}"
+    return f"{'...' if start else ''}{line[start:end]}{'...' if end < len(line) else ''}"
 
 
 def _densest(starts: Iterable[int]) -> int:
@@ -87,7 +95,15 @@ def _cut(line: str, start: int) -> int:
     return space + 1 if start and space >= 0 else start
 
 
+def _details(hit: Hit) -> list[str]:
+    """Place, score and a warning, as far as there is something to say."""
+    return [detail for detail in (_place(hit), f"{hit.score:.3f}", "stale" if hit.stale else "") if detail]
+
+
 def _place(where: Hit | Citation) -> str:
     """Page and heading, as far as they are known."""
-    parts = [f"p. {where.page}" if where.page is not None else "", plain(where.heading or where.title or "")]
+    heading = plain(where.heading or where.title or "")
+    if len(heading) > _HEADING:
+        heading = f"...{heading[-_HEADING:]}"  # the end of the path of headings is the nearest one
+    parts = [f"p. {where.page}" if where.page is not None else "", heading]
     return "  ".join(part for part in parts if part)

@@ -12,7 +12,7 @@ from typing import Final, ParamSpec
 
 import typer
 
-from ragstore.cli.terminal import plain
+from ragstore.cli.terminal import plain, say
 from ragstore.errors import AccessError, ConfigError, GuardError, PoisonError, RagstoreError
 
 P = ParamSpec("P")
@@ -105,8 +105,12 @@ def _code(error: RagstoreError) -> Exit:
 def _bug(error: Exception, *, verbose: bool) -> Exit:
     if verbose:
         print(plain("".join(traceback.format_exception(error)), keep="\n"), file=sys.stderr)  # noqa: T201 - the terminal is our output
-    hint = "" if verbose else "; say -v to see where"
-    _complain(f"unexpected {type(error).__name__}: {error}{hint}")
+    if isinstance(error, OSError) and error.strerror:
+        # A full disk, a folder without rights: no bug of ours, and the system says what it is.
+        where = f" ({error.filename})" if error.filename else ""
+        _complain(f"{error.strerror}{where}; what was finished is kept, run it again when this is mended")
+    else:
+        _complain(f"unexpected {type(error).__name__}: {error}{'' if verbose else '; say -v to see where'}")
     return Exit.BUG
 
 
@@ -119,7 +123,7 @@ def _usage(error: BaseException) -> str:
 
 def _complain(message: str, *, label: str = "error: ") -> None:
     try:
-        print(f"{label}{plain(message)}", file=sys.stderr, flush=True)  # noqa: T201 - the terminal is our output
+        say(f"{label}{message}")
     except OSError:
         _broken_pipe()
 

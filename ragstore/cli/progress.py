@@ -30,11 +30,12 @@ class Estimate:
 
 
 def estimate(report: SyncReport, *, elapsed: float) -> Estimate:
-    """The chunks so far stand for the bytes so far; the bytes that are left will hold as many per byte."""
+    """The chunks of the blobs that are finished stand for their bytes; the bytes that are left will hold as many per byte."""
     done = report.chunks_embedded + report.chunks_reused
-    total = round(done * max(report.bytes_total, report.bytes_done) / report.bytes_done) if report.bytes_done and done else None
+    finished = report.chunks if report.bytes_done else 0
+    total = max(done, round(finished * max(report.bytes_total, report.bytes_done) / report.bytes_done)) if finished else None
     rate = done / elapsed if done and elapsed >= _SHORTEST else None
-    left = max(total - done, 0) / rate if rate and total is not None else None
+    left = (total - done) / rate if rate and total is not None else None
     return Estimate(done=done, total=total, rate=rate, seconds_left=left)
 
 
@@ -50,13 +51,26 @@ def shown(terminal: Terminal) -> Iterator[Progress | None]:
     columns = (SpinnerColumn("line"), BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
     with Bar(*columns, console=terminal.err, transient=True) as bar:
         task = bar.add_task("listing", total=None)
-        started = time.monotonic()
+        clock = _Clock()
 
         def draw(report: SyncReport) -> None:
-            now = estimate(report, elapsed=time.monotonic() - started)
-            bar.update(task, total=now.total, completed=now.done, description=describe(now))
+            if report.bytes_total:
+                now = estimate(report, elapsed=clock.elapsed())
+                bar.update(task, total=now.total, completed=now.done, description=describe(now))
 
         yield draw
+
+
+class _Clock:
+    """Runs from when it is first asked, so that listing a large container does not spoil the rate."""
+
+    def __init__(self) -> None:
+        self._started: float | None = None
+
+    def elapsed(self) -> float:
+        if self._started is None:
+            self._started = time.monotonic()
+        return time.monotonic() - self._started
 
 
 def describe(now: Estimate) -> str:

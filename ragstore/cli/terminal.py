@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +21,7 @@ _HOSTILE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
 _WIDTH_IN_A_PIPE: Final = 100
+_NARROWEST: Final = 40
 
 
 def plain(text: str, *, keep: str = "") -> str:
@@ -31,6 +34,15 @@ def _escape(character: str) -> str:
     if code <= 0xFF:  # noqa: PLR2004 - two hex digits
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - four hex digits
+
+
+def say(text: str) -> None:
+    """One message on stderr: a line, or on a terminal as many as its words need."""
+    shown = plain(text)
+    if sys.stderr is not None and sys.stderr.isatty():
+        width = max(shutil.get_terminal_size().columns, _NARROWEST)
+        shown = textwrap.fill(shown, width, break_long_words=False, break_on_hyphens=False, subsequent_indent="  ")
+    print(shown, file=sys.stderr, flush=True)  # noqa: T201 - the terminal is our output
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +83,7 @@ class Terminal:
     def note(self, text: str) -> None:
         """Something a person should know, beside the answer."""
         if not self.quiet:
-            print(f"note: {plain(text)}", file=sys.stderr)  # noqa: T201 - the terminal is our output
+            say(f"note: {text}")
 
     def json(self, value: object) -> None:
         """The one JSON document of this command. ASCII only, so that no encoding and no terminal can spoil it."""
@@ -91,7 +103,7 @@ class _PlainHandler(logging.Handler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{record.levelname.lower()}: {plain(record.getMessage())}", file=sys.stderr)  # noqa: T201 - the terminal is our output
+        say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
 def _console(*, stderr: bool) -> Console:
