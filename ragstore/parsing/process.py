@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ragstore
 from ragstore.errors import PoisonError, TransientError
 from ragstore.models import Block
 from ragstore.parsing import frames
@@ -18,8 +17,16 @@ from ragstore.parsing import frames
 Reply = tuple[str, str | None, str | None]
 """Media type, title, encoding."""
 
-_PACKAGES = str(Path(ragstore.__file__).parents[1])
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from ragstore.parsing.worker import main; main(int(sys.argv[2]))"
+_PACKAGES = str(Path(__file__).parents[2])
+# The same package as here, wherever it is; whatever else lies beside it does not come before the standard library.
+_BOOT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import ragstore
+sys.path.append(sys.path.pop(0))
+from ragstore.parsing.worker import main
+main(int(sys.argv[2]))
+"""
 _KEPT = (
     "PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TMP", "TEMP", "SYSTEMROOT", "WINDIR", "LD_LIBRARY_PATH",
     "DYLD_LIBRARY_PATH", "VIRTUAL_ENV", "PYTHONHOME",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from zlib import crc32
@@ -20,6 +21,7 @@ _GROUP_LARGEST = 1600
 """Characters of rows under one header: about what a chunk holds."""
 _HEADER_LARGEST = 300
 """A longer header is not repeated: it would drown the rows."""
+_YEAR = re.compile(r"(?:19|20)\d\d")
 _LINE_LARGEST = 2**20
 
 
@@ -95,16 +97,16 @@ def grouped(rows: Iterator[str], *, quotes: bool = True) -> Iterator[str]:
 
 
 def _is_header(row: str) -> bool:
-    """Words in every cell, no number and no two alike, and short enough to be repeated."""
+    """Words in every cell (the first may be empty, as over an index), no numbers but years, no two alike, short enough to be repeated."""
     if not row.endswith("\n") or len(row) > _HEADER_LARGEST:
         return False
     delimiter = max("\t,;|", key=row.count)
     cells = [cell.strip(" \"'\n").lower() for cell in row.split(delimiter)]
-    return len(cells) > 1 and len(set(cells)) == len(cells) and all(cell and not _is_number(cell) for cell in cells)
+    return len(cells) > 1 and len(set(cells)) == len(cells) and all(cell and not _is_number(cell) for cell in cells[0 if cells[0] else 1 :])
 
 
 def _is_number(cell: str) -> bool:
-    return not any(char.isalpha() for char in cell)
+    return not any(char.isalpha() for char in cell) and not _YEAR.fullmatch(cell)
 
 
 def _records(rows: Iterator[str], warnings: list[str]) -> Iterator[str]:

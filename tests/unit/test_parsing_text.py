@@ -158,6 +158,13 @@ def test_a_row_in_the_middle_moves_few_groups() -> None:
     assert len(after - before) <= 3
 
 
+@pytest.mark.parametrize("header", [",name,age\n", "team;2019;2020\n", '"a b"\tc\n'])
+def test_a_header_may_have_years_and_an_unnamed_index(header: str) -> None:
+    groups = list(grouped(iter([header, *[f"{number},x,y\n" for number in range(1000)]])))
+    assert len(groups) > 1
+    assert all(group.lstrip("\n").startswith(header) for group in groups)
+
+
 def test_numbers_at_the_top_are_no_header() -> None:
     rows = ["1,2\n", "3,4\n"] * 400
     assert "".join(grouped(iter(rows))) == "".join(rows)
