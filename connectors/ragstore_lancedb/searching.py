@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _PROBES: Final = 50
 """Partitions of the approximate index that are always searched; measured, recall@10 is 1.0 at 100 thousand and at a million rows."""
-_CANDIDATES: Final = 400
+_CANDIDATES: Final = 1_000
 """So many candidates are ranked by their full vectors even where the limit is small: one bit per dimension ranks coarsely."""
 _QUERY_TERMS: Final = 1_024
 """A longer text query, such as a whole document, is cut: further terms cost time and hardly change the ranking."""
