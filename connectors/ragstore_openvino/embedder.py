@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import openvino
 from typing_extensions import override
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragstore_onnx.encoder import Forward
+
+_BATCH_TOKENS: Final = 1024  # in bfloat16 a tenth less CPU time than 512
 
 
 class OpenVINOEmbedder(Embedder):
@@ -56,7 +58,12 @@ class OpenVINOEmbedder(Embedder):
         self._folder = minilm.folder(base=base, model_path=model_path, download=download)
         self._tokenizer = WordPieceTokenizer(self._folder / minilm.TOKENIZER)
         self._encoder = BatchedEncoder(
-            tokenizer=self._tokenizer, load=self._load, dimensions=self.dimensions, max_tokens=self.max_tokens, workers=workers
+            tokenizer=self._tokenizer,
+            load=self._load,
+            dimensions=self.dimensions,
+            max_tokens=self.max_tokens,
+            batch_tokens=_BATCH_TOKENS,
+            workers=workers,
         )
 
     @override

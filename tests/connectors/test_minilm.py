@@ -157,7 +157,7 @@ async def test_what_a_cancelled_caller_asked_for_is_not_computed(tokenizer: Word
         computed.append(len(ids))
         return np.zeros((len(ids), 4), np.float32)
 
-    encoder = BatchedEncoder(tokenizer=tokenizer, load=lambda: forward, dimensions=4, max_tokens=256, workers=1)
+    encoder = BatchedEncoder(tokenizer=tokenizer, load=lambda: forward, dimensions=4, max_tokens=256, batch_tokens=1024, workers=1)
     task = asyncio.create_task(encoder.encode(["long " * 250] * 200, urgent=False))
     await begun.wait()
     task.cancel()
@@ -174,7 +174,7 @@ async def test_little_work_is_shared_between_the_workers(tokenizer: WordPieceTok
         sizes.append(len(ids))
         return np.zeros((len(ids), 4), np.float32)
 
-    encoder = BatchedEncoder(tokenizer=tokenizer, load=lambda: forward, dimensions=4, max_tokens=256, workers=2)
+    encoder = BatchedEncoder(tokenizer=tokenizer, load=lambda: forward, dimensions=4, max_tokens=256, batch_tokens=1024, workers=2)
     await encoder.encode(["some words"] * 8, urgent=False)
     encoder.close()
     assert sizes == [4, 4]
