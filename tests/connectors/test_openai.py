@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from email.utils import formatdate
@@ -135,6 +136,7 @@ async def test_the_one_refused_text_of_a_batch_is_named(make: Make, server: Open
     with pytest.raises(PoisonError, match="text 5 is refused") as raised:
         await embed(make(), *[f"text {number}" if number != 5 else "a bomb" for number in range(9)])
     assert (raised.value.kind, raised.value.index) == ("embedding_refused", 5)
+    assert pickle.loads(pickle.dumps(raised.value)).index == 5
 
 
 async def test_a_text_that_is_too_long_for_the_model_is_refused_alone(make: Make) -> None:
