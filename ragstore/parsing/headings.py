@@ -14,6 +14,7 @@ _NO_PARAGRAPH = re.compile(r" {4}|\t| {0,3}(?:[>|#]|[-*+][ \t]|\d{1,9}[.)][ \t]|
 _FRONT = re.compile(r"---[ \t]*\n(?P<body>.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _FRONT_TITLE = re.compile(r"^title:[ \t]*(?P<quote>[\"']?)(?P<title>[^\n]+?)(?P=quote)[ \t]*$", re.MULTILINE)
 _FRONT_LARGEST = 65_536
+"""Characters in which front matter and title are looked for."""
 
 
 class HeadingScanner:
@@ -77,7 +78,7 @@ def front_matter(text: str) -> re.Match[str] | None:
 
 
 def markdown_title(text: str) -> str | None:
-    """`title` of the front matter, else the first heading of level 1 in this text."""
+    """`title` of the front matter, else the first heading of level 1 in the first 64 kB."""
     if (front := front_matter(text)) and (title := _FRONT_TITLE.search(front["body"])):
         return title["title"].strip() or None
-    return next((mark.text for mark in HeadingScanner().scan(text, 0) if mark.level == 1), None)
+    return next((mark.text for mark in HeadingScanner().scan(text[:_FRONT_LARGEST], 0) if mark.level == 1), None)
