@@ -83,7 +83,7 @@ min_ratio = 0.3                     # a chunk under this share of the size is jo
 [store]
 type = "lancedb"                    # "memory" keeps nothing
 path = ".ragstore/index"            # or "az://container/path"
-# account = "name"                  # for az://; beside it connection_string_env, account_key_env or sas_token_env
+# account = "name"                  # for az://; also endpoint, and connection_string_env, account_key_env or sas_token_env
 # ann_from = 100_000                # rows from which on an approximate index is built
 # exact_below = 50_000              # with that index: filters that admit fewer rows are still searched exactly
 # refine = 20                       # with that index: candidates per hit that are ranked by their full vectors

@@ -16,11 +16,12 @@ from typing_extensions import override
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# Control characters (C0, C1, DEL), bidi controls and marks, invisible format characters, line separators, lone surrogates.
+# Control characters (C0, C1, DEL), bidi controls and marks, invisible format characters, line separators, lone surrogates; but not the
+# joiners U+200C and U+200D, which Persian, Indic scripts and emoji need.
 _HOSTILE: Final = re.compile(
-    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-_WIDTH_IN_A_PIPE: Final = 100
+_WIDTH_IN_A_PIPE: Final = 80
 _NARROWEST: Final = 40
 
 
