@@ -6,21 +6,18 @@ import asyncio
 import os
 import tempfile
 from collections import defaultdict
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from typing_extensions import override
 
 from ragstore.contracts import Store
 from ragstore.testing.faults import CrashingStore, SimulatedCrash
 from tests.support.workspace import Workspace, found
-
-T = TypeVar("T")
 
 PATHS = st.sampled_from(["a.txt", "b.md", "deep/c.txt", 'it\'s "odd" %.txt'])
 PARTS = st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), min_size=1, max_size=4)
@@ -68,9 +65,6 @@ class Machine(RuleBasedStateMachine):
 
         return CrashingStore(store, before=lambda _writes: maybe("before"), after=after)
 
-    def _run(self, action: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run(action)
-
     # What happens to the blobs.
 
     def _put(self, path: str, text: str | None, allow: str) -> None:
@@ -83,69 +77,68 @@ class Machine(RuleBasedStateMachine):
         self.work.allow(path, allow)
         self.in_step = False
 
-    @rule(path=PATHS, words=PARTS, number=st.integers(0, 3), allow=ALLOW)
-    def write(self, path: str, words: list[str], number: int, allow: str) -> None:
-        self._put(path, content(words, number), allow)
+    @rule(data=st.data(), several=st.integers(1, 4))
+    def change(self, data: st.DataObject, several: int) -> None:
+        """Between two passes more than one thing happens, mostly to blobs that are there."""
+        for _ in range(several):
+            kinds = ["write", "edit", "rename", "retag", "delete", "garbage"] if self.docs else ["write"]
+            kind = data.draw(st.sampled_from(kinds))
+            getattr(self, f"_{kind}")(data)
 
-    @precondition(lambda self: self.docs)
-    @rule(data=st.data(), word=st.sampled_from(["alpha", "omega"]))
-    def edit(self, data: st.DataObject, word: str) -> None:
+    def _write(self, data: st.DataObject) -> None:
+        self._put(data.draw(PATHS), content(data.draw(PARTS), data.draw(st.integers(0, 3))), data.draw(ALLOW))
+
+    def _edit(self, data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(sorted(self.docs)))
         text, allow = self.docs[path]
+        word = data.draw(st.sampled_from(["alpha", "omega"]))
         self._put(path, f"{word} at the top. " + f"{word} " * 24 + "\n\n" + (text or "")[:4000], allow)
 
-    @precondition(lambda self: self.docs)
-    @rule(data=st.data(), to=PATHS)
-    def rename(self, data: st.DataObject, to: str) -> None:
-        path = data.draw(st.sampled_from(sorted(self.docs)))
-        if to == path:
-            return
-        (self.work.docs / to).parent.mkdir(exist_ok=True)
-        (self.work.docs / path).replace(self.work.docs / to)
-        text, allow = self.docs.pop(path)
-        self._put(to, text, allow)
+    def _rename(self, data: st.DataObject) -> None:
+        path, to = data.draw(st.sampled_from(sorted(self.docs))), data.draw(PATHS)
+        if to != path:
+            (self.work.docs / to).parent.mkdir(exist_ok=True)
+            (self.work.docs / path).replace(self.work.docs / to)
+            text, allow = self.docs.pop(path)
+            self._put(to, text, allow)
 
-    @precondition(lambda self: self.docs)
-    @rule(data=st.data(), allow=ALLOW)
-    def retag(self, data: st.DataObject, allow: str) -> None:
+    def _retag(self, data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(sorted(self.docs)))
-        text, _ = self.docs[path]
+        text, allow = self.docs[path][0], data.draw(ALLOW)
         self.docs[path] = (text, allow)
         if text is not None:
             self.history[path].add((text, allow))
         self.work.allow(path, allow)
         self.in_step = False
 
-    @precondition(lambda self: self.docs)
-    @rule(data=st.data())
-    def delete(self, data: st.DataObject) -> None:
+    def _delete(self, data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(sorted(self.docs)))
         del self.docs[path]
         (self.work.docs / path).unlink()
         self.in_step = False
 
-    @precondition(lambda self: self.docs)
-    @rule(data=st.data())
-    def overwrite_with_garbage(self, data: st.DataObject) -> None:
+    def _garbage(self, data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(sorted(self.docs)))
         self._put(path, None, self.docs[path][1])
 
-    # What happens to the index.
+    # What happens to the index; after each pass everybody is asked.
 
     @rule()
     def sync(self) -> None:
-        self._run(self._sync())
+        asyncio.run(self._sync())
         self.in_step = True
+        asyncio.run(self._check())
 
     @rule(at=st.integers(0, 3), moment=st.sampled_from(["before", "after"]))
     def crash(self, at: int, moment: str) -> None:
         self.writes, self.crash_at = 0, (at, moment)
         try:
-            self._run(self._sync())
+            asyncio.run(self._sync())
         except SimulatedCrash:
             self.in_step = False
         finally:
             self.crash_at = None
+        asyncio.run(self._check())
 
     @rule()
     def sync_while_the_embedder_is_down(self) -> None:
@@ -155,19 +148,15 @@ class Machine(RuleBasedStateMachine):
                 self.work.embedder.fail()
                 await index.sync()
 
-        self._run(run())
+        asyncio.run(run())
         self.in_step = False
+        asyncio.run(self._check())
 
     async def _sync(self) -> None:
         async with self.work.open() as index:
             await index.sync()
 
     # What must always hold.
-
-    @invariant()
-    def everybody_sees_what_is_theirs(self) -> None:
-        if hasattr(self, "work") and self.work.connectors.embedders:
-            self._run(self._check())
 
     async def _check(self) -> None:
         async with self.work.open() as index:
@@ -208,6 +197,6 @@ class LanceDBMachine(Machine):
 _MANY = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 TestOnMemory = pytest.mark.timeout(3600)(MemoryMachine.TestCase)
-TestOnMemory.settings = settings(max_examples=300 if _MANY else 20, stateful_step_count=30 if _MANY else 12)
+TestOnMemory.settings = settings(max_examples=500 if _MANY else 40, stateful_step_count=30 if _MANY else 14)
 TestOnLanceDB = pytest.mark.timeout(3600)(LanceDBMachine.TestCase)
-TestOnLanceDB.settings = settings(max_examples=100 if _MANY else 8, stateful_step_count=20 if _MANY else 8)
+TestOnLanceDB.settings = settings(max_examples=100 if _MANY else 8, stateful_step_count=20 if _MANY else 10)
