@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 _FRAGMENTS: Final = 50
 """A query opens every fragment; measured, queries get noticeably slower from here on."""
-_UNINDEXED_SHARE: Final = 0.05
-_UNINDEXED_ROWS: Final = (1_000, 5_000)
-"""Full text reads rows that are not indexed yet one by one, at 0.03 to 0.1 ms each; but to index them rewrites small fragments."""
+_UNINDEXED_SHARE: Final = 0.25
+_UNINDEXED_ROWS: Final = (250, 5_000)
+"""Full text reads rows that are not indexed yet one by one, at 0.03 to 0.1 ms each. But to index them rewrites all small fragments, so a
+growing collection waits for a share of its rows, and the cost per row stays the same."""
 _SCALAR_INDEXES_FROM: Final = 5_000
 """Below this a filter reads the column faster than eight indexes can be kept up to date."""
 _KEEP_VERSIONS: Final = timedelta(hours=1)
@@ -74,13 +75,13 @@ async def maintain(table: AsyncTable, *, ann_from: int, force: bool) -> None:
     condition = await Condition.of(table)
     if "terms" not in condition.indexed:
         await index_text(table)
+    if force or condition.compaction_is_due:
+        await table.optimize(cleanup_older_than=_KEEP_VERSIONS)
     await _index_scalars(table, condition)
     if condition.rows >= ann_from and "vector" not in condition.indexed:
         from lancedb.index import IvfRq
 
         await table.create_index("vector", config=IvfRq(distance_type="cosine"), name=VECTOR_INDEX)
-    if force or condition.compaction_is_due:
-        await table.optimize(cleanup_older_than=_KEEP_VERSIONS)
 
 
 async def _index_scalars(table: AsyncTable, condition: Condition) -> None:
