@@ -133,7 +133,8 @@ class Assembly:
             counts = self.ledger.documents.counts()
             raise EmbedderChangedError(
                 f"the index holds vectors of {holding.fingerprint!r}, and [embedder] is {configured.fingerprint!r}: "
-                f"{counts['chunks']} chunks would have to be embedded again. To do so: ragstore index --reembed (searches use the old vectors until it is done). "
+                f"{counts['chunks']} chunks would have to be embedded again. To do so: ragstore index --reembed "
+                "(searches use the old vectors until it is done). "
                 f"To keep the index as it is, set [embedder] type = {holding.type!r} again"
             )
         return self.parts(configured)

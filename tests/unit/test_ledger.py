@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,14 +10,14 @@ import numpy as np
 import pytest
 
 from ragstore.errors import ConfigError, IndexLockedError
-from ragstore.ledger import ChunkRecord, Commit, Ledger
+from ragstore.ledger import ChunkRecord, Commit, Ledger, State
 from ragstore.models import AccessAttributes, BlobId, BlobState
 
 URL = "sqlite:///ledger.db"
 
 
 @pytest.fixture
-def ledger(tmp_path):
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger = Ledger(URL, base=tmp_path)
     yield ledger
     ledger.close()
@@ -29,9 +30,13 @@ def blob(path: str, *, etag: str = "e1", tags: dict[str, str] | None = None) -> 
 
 
 def commit_of(state: BlobState, *, generation: int = 0, chunks: tuple[str, ...] | None = ("a",), pending: bool = False) -> Commit:
-    records = None if chunks is None else tuple(
-        ChunkRecord(chunk_id=f"{state.id.path}-{name}", start=i, end=i + 1, page=None, heading=None, text_hash=name)
-        for i, name in enumerate(chunks)
+    records = (
+        None
+        if chunks is None
+        else tuple(
+            ChunkRecord(chunk_id=f"{state.id.path}-{name}", start=i, end=i + 1, page=None, heading=None, text_hash=name)
+            for i, name in enumerate(chunks)
+        )
     )
     return Commit(
         state=state, sha256="00" * 32, media_type="text/plain", title=None, pipeline="p1", columns_hash="c1",
@@ -39,7 +44,7 @@ def commit_of(state: BlobState, *, generation: int = 0, chunks: tuple[str, ...] 
     )  # fmt: skip
 
 
-def test_a_chunk_is_committed_only_after_the_commit(ledger):
+def test_a_chunk_is_committed_only_after_the_commit(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
     assert ledger.documents.committed(["x-a"]) == {}
@@ -50,7 +55,7 @@ def test_a_chunk_is_committed_only_after_the_commit(ledger):
     assert found["x-a"].generation_access == state.access
 
 
-def test_a_commit_against_another_generation_changes_nothing(ledger):
+def test_a_commit_against_another_generation_changes_nothing(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
     assert ledger.documents.commit([commit_of(state)]) == set()
@@ -59,7 +64,7 @@ def test_a_commit_against_another_generation_changes_nothing(ledger):
     assert list(ledger.documents.committed(["x-a", "x-b"])) == ["x-a"]
 
 
-def test_a_new_generation_replaces_all_chunks_of_the_old_one(ledger):
+def test_a_new_generation_replaces_all_chunks_of_the_old_one(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
     ledger.documents.commit([commit_of(state, chunks=("a", "b"))])
@@ -68,7 +73,7 @@ def test_a_new_generation_replaces_all_chunks_of_the_old_one(ledger):
     assert set(ledger.documents.committed(["x-a", "x-b", "x-c"])) == {"x-b", "x-c"}
 
 
-def test_new_attributes_keep_generation_and_chunks(ledger):
+def test_new_attributes_keep_generation_and_chunks(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
     ledger.documents.commit([commit_of(state)])
@@ -79,7 +84,7 @@ def test_new_attributes_keep_generation_and_chunks(ledger):
     assert ledger.documents.committed(["x-a"])["x-a"].current_access.tags == {"k": "v"}
 
 
-def test_attributes_seen_before_the_content_is_indexed_restrict_at_once(ledger):
+def test_attributes_seen_before_the_content_is_indexed_restrict_at_once(ledger: Ledger) -> None:
     state = blob("x", tags={"allow": "everyone"})
     ledger.documents.mark_pending([state])
     ledger.documents.commit([commit_of(state)])
@@ -90,17 +95,19 @@ def test_attributes_seen_before_the_content_is_indexed_restrict_at_once(ledger):
 
 
 @pytest.mark.parametrize("state", ["deleted", "quarantined", "deferred"])
-def test_a_withdrawn_blob_is_in_no_answer_and_the_store_is_told_to_follow(ledger, state):
+def test_a_withdrawn_blob_is_in_no_answer_and_the_store_is_told_to_follow(ledger: Ledger, state: State) -> None:
     one = blob("x")
     ledger.documents.mark_pending([one])
     ledger.documents.commit([commit_of(one)])
     ledger.documents.withdraw([one.id.document_id], state)
     assert ledger.documents.committed(["x-a"]) == {}
     assert [known.id.path for known in ledger.documents.pending()] == ["x"]
-    assert ledger.documents.get(one.id.document_id).generation == 2
+    known = ledger.documents.get(one.id.document_id)
+    assert known is not None
+    assert known.generation == 2
 
 
-def test_a_deleted_blob_stays_as_a_tombstone_and_may_come_back(ledger):
+def test_a_deleted_blob_stays_as_a_tombstone_and_may_come_back(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
     ledger.documents.commit([commit_of(state)])
@@ -111,16 +118,18 @@ def test_a_deleted_blob_stays_as_a_tombstone_and_may_come_back(ledger):
     assert list(ledger.documents.committed(["x-a"])) == ["x-a"]
 
 
-def test_a_stale_blob_still_serves_and_says_so(ledger):
+def test_a_stale_blob_still_serves_and_says_so(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
     ledger.documents.commit([commit_of(state)])
     ledger.documents.note(blob("x", etag="e2"), as_state="stale")
     assert ledger.documents.committed(["x-a"])["x-a"].stale
-    assert ledger.documents.get(state.id.document_id).etag == "e1"
+    known = ledger.documents.get(state.id.document_id)
+    assert known is not None
+    assert known.etag == "e1"
 
 
-def test_vectors_are_kept_per_embedder_and_exactly(ledger):
+def test_vectors_are_kept_per_embedder_and_exactly(ledger: Ledger) -> None:
     vector = np.array([0.1, -2.5, 3e-8], dtype=np.float32)
     ledger.vectors("one").put({"h": vector})
     assert np.array_equal(ledger.vectors("one").get(["h", "other"])["h"], vector)
@@ -128,7 +137,7 @@ def test_vectors_are_kept_per_embedder_and_exactly(ledger):
     assert ledger.vectors("one").have(["h", "other"]) == {"h"}
 
 
-def test_pruning_spares_vectors_that_a_chunk_still_has(ledger):
+def test_pruning_spares_vectors_that_a_chunk_still_has(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
     ledger.documents.commit([commit_of(state, chunks=("kept",))])
@@ -138,10 +147,11 @@ def test_pruning_spares_vectors_that_a_chunk_still_has(ledger):
     assert ledger.vectors("f").have(["kept", "loose"]) == {"kept"}
 
 
-def test_a_failure_counts_its_attempts_and_can_be_retried_or_dismissed(ledger):
-    fields = {"document_id": "d", "blob": "docs/x\udcff", "kind": "corrupt", "reason": "bad \ud800", "sha256": None, "pipeline": "p"}
-    ledger.quarantine.add(**fields, etag="e1")
-    ledger.quarantine.add(**fields, etag="e1")
+def test_a_failure_counts_its_attempts_and_can_be_retried_or_dismissed(ledger: Ledger) -> None:
+    for _ in range(2):
+        ledger.quarantine.add(
+            document_id="d", blob="docs/x\udcff", kind="corrupt", reason="bad \ud800", etag="e1", sha256=None, pipeline="p"
+        )
     (failure,) = ledger.quarantine.all().values()
     assert (failure.attempts, failure.kind) == (2, "corrupt")
     assert ledger.quarantine.retry(failure.blob) == 1
@@ -152,7 +162,7 @@ def test_a_failure_counts_its_attempts_and_can_be_retried_or_dismissed(ledger):
     assert ledger.quarantine.all() == {}
 
 
-def test_hostile_names_and_tags_come_back_as_they_were(ledger):
+def test_hostile_names_and_tags_come_back_as_they_were(ledger: Ledger) -> None:
     for path in ["' OR '1'='1", '"', "%", "\\", "$ne", "😀", "a//b", "x" * 10_000]:
         state = blob(path, tags={path[:100]: "\0'\";--", "lone": "\ud800"})
         ledger.documents.mark_pending([state])
@@ -162,7 +172,7 @@ def test_hostile_names_and_tags_come_back_as_they_were(ledger):
         assert found.current_access == state.access
 
 
-def test_a_second_writer_is_told_who_writes(ledger, tmp_path):
+def test_a_second_writer_is_told_who_writes(ledger: Ledger, tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from ragstore.ledger import Ledger; from ragstore.errors import IndexLockedError\n"
         "ledger = Ledger(sys.argv[1], base=Path(sys.argv[2]))\n"
@@ -175,7 +185,7 @@ def test_a_second_writer_is_told_who_writes(ledger, tmp_path):
     assert "another ragstore (process " in done.stdout
 
 
-def test_the_lock_is_free_again_afterwards(tmp_path):
+def test_the_lock_is_free_again_afterwards(tmp_path: Path) -> None:
     first = Ledger(URL, base=tmp_path)
     second = Ledger(URL, base=tmp_path)
     with first.writing(), pytest.raises(IndexLockedError), second.writing():
@@ -186,7 +196,7 @@ def test_the_lock_is_free_again_afterwards(tmp_path):
     second.close()
 
 
-def test_a_ledger_of_a_newer_ragstore_is_refused(tmp_path):
+def test_a_ledger_of_a_newer_ragstore_is_refused(tmp_path: Path) -> None:
     ledger = Ledger(URL, base=tmp_path)
     ledger.set_setting("schema_version", "999")
     ledger.close()
@@ -195,6 +205,6 @@ def test_a_ledger_of_a_newer_ragstore_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("url", ["postgresql://x/y", "sqlite://", "nonsense", "sqlite:///:memory:"])
-def test_another_kind_of_ledger_is_refused_with_the_form_that_works(url, tmp_path):
+def test_another_kind_of_ledger_is_refused_with_the_form_that_works(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sqlite:///"):
-        Ledger(url, base=Path(tmp_path))
+        Ledger(url, base=tmp_path)

@@ -1,0 +1,72 @@
+"""What keeps the tree readable: short files, plain names, packages, extras and entry points in step."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+from ragstore import plugins
+from ragstore.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SOURCES = sorted(file for folder in ("ragstore", "connectors", "tests", "examples") for file in (ROOT / folder).rglob("*.py"))
+VENDORS = sorted(folder.name for folder in (ROOT / "connectors").glob("ragstore_*") if folder.is_dir())
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_file_is_at_most_400_lines_and_begins_by_saying_what_it_is(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text.count("\n") <= 400
+    assert file.is_relative_to(ROOT / "tests") or text.startswith('"""')
+
+
+def test_no_module_is_called_utils_helpers_or_manager() -> None:
+    assert [file for file in SOURCES if re.search(r"util|helper|manager|common|misc", file.stem)] == []
+
+
+def test_connectors_are_in_every_list_that_they_belong_to() -> None:
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert sorted(Path(package).name for package in packages if package.startswith("connectors/")) == VENDORS
+    assert sorted(set(PROJECT["tool"]["importlinter"]["root_packages"]) - {"ragstore"}) == VENDORS
+    forbidden = next(c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "forbidden")
+    assert sorted(forbidden["forbidden_modules"]) == VENDORS
+    named = {value.split(":")[0] for group in PROJECT["project"]["entry-points"].values() for value in group.values()}
+    assert sorted(name for name in named if name.startswith("ragstore_")) == VENDORS
+
+
+def test_the_installed_entry_points_are_those_of_the_project_file() -> None:
+    for group, entries in PROJECT["project"]["entry-points"].items():
+        assert {entry.name: entry.value for entry in entry_points(group=group)} == entries, "run: pip install -e ."
+
+
+def test_every_connector_is_named_by_a_test() -> None:
+    tests = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py"))
+    assert [vendor for vendor in VENDORS if vendor not in tests] == []
+
+
+def test_an_unknown_connector_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'lancedb'"):
+        plugins.load("stores", "lanced")
+
+
+def test_an_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'exclude'"):
+        plugins.build("sources", "folder", {"path": ".", "exclud": ["x"]}, base=Path())
+
+
+def test_an_option_of_the_wrong_type_is_named() -> None:
+    with pytest.raises(ConfigError, match="max_bytes"):
+        plugins.build("sources", "folder", {"path": ".", "max_bytes": "many"}, base=Path())
+
+
+def test_the_public_names_are_those_of_the_package() -> None:
+    script = "import ragstore; print(sorted(ragstore.__all__)); [getattr(ragstore, name) for name in ragstore.__all__]"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(["AsyncIndex", "Index", "__version__", "open", "open_async"])
