@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragstore.contracts import PutRows, Store, TextQuery, VectorQuery
+from ragstore.contracts import DropDocument, PutRows, Retag, Store, TextQuery, VectorQuery
 from ragstore.errors import ConfigError
 from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Not, OneOf, Or, StartsWith, matches
 from ragstore.models import AccessColumns
@@ -217,6 +217,21 @@ class StoreSearches:
             assert await found(text_store, ALWAYS, query=TextQuery(text=text)) == set(), text
         for text in (*HOSTILE, "apple " * 20_000):
             await text_store.search(TextQuery(text=text), filter=ALWAYS, limit=3)
+
+    async def test_rows_that_are_gone_take_no_place_in_a_result(self, text_store: Store) -> None:
+        put = [row(f"d{n}", text="apple", vector=vector(1, n / 1_000)) for n in range(60)]
+        await text_store.apply([PutRows(rows=put)])
+        await text_store.maintain(force=True)
+        gone = [DropDocument(document_id=one.document_id, generation=1) for one in put[:40]]
+        moved = [Retag(document_id=one.document_id, access=access("moved", allowed=("g",))) for one in put[40:50]]
+        await text_store.apply([*gone, *moved])
+        for _ in range(2):
+            for query in (TextQuery(text="apple"), VectorQuery(vector=vector(1))):
+                left = {match.chunk_id for match in await text_store.search(query, filter=ALWAYS, limit=20)}
+                assert left == {one.chunk_id for one in put[40:]}
+                granted = await text_store.search(query, filter=AnyOf("allowed", frozenset({"g"})), limit=20)
+                assert {match.chunk_id for match in granted} == {one.chunk_id for one in put[40:50]}
+            await text_store.maintain(force=True)
 
     async def test_a_row_that_was_overwritten_is_found_by_its_new_text_only(self, text_store: Store) -> None:
         await text_store.apply([PutRows(rows=[row("a", text="apple"), row("b", text="cherry")])])

@@ -13,7 +13,7 @@ import pytest
 from ragstore.contracts import DropDocument, PutRows, Retag, TextQuery, VectorQuery
 from ragstore.filters import ALWAYS, AnyOf, Filter, Not, OneOf, StartsWith, matches
 from ragstore.models import Row
-from ragstore.testing.rows import access, chunk, document_id, row
+from ragstore.testing.rows import access, chunk, document_id, listed, row
 from ragstore_lancedb import LanceDBStore, maintenance
 
 DIMENSIONS = 96
@@ -152,6 +152,26 @@ async def test_one_apply_is_one_commit_of_each_kind(tmp_path: Path) -> None:
     drops = [DropDocument(document_id=document_id(f"d{number}"), generation=number) for number in range(50, 90)]
     await store.apply([*retags, *drops, PutRows(rows=[row(f"e{number}") for number in range(40)])])
     assert int(await version(store)) == int(before) + 3
+
+
+async def test_maintenance_and_writing_at_once_lose_nothing(tmp_path: Path) -> None:
+    writer = LanceDBStore(base=tmp_path, collection="chunks", dimensions=8)
+    keeper = LanceDBStore(base=tmp_path, collection="chunks", dimensions=8)
+    await writer.apply([PutRows(rows=[row("first")])])
+
+    async def write() -> None:
+        for number in range(30):
+            await writer.apply([PutRows(rows=[row(f"d{number}"), row("first", generation=number + 2)])])
+            if number % 3 == 2:
+                await writer.apply([DropDocument(document_id=document_id(f"d{number}"), generation=1)])
+
+    writing = asyncio.create_task(write())
+    while not writing.done():
+        await keeper.maintain(force=True)
+    await writing
+    keys = await listed(keeper.keys())
+    assert {key.chunk_id for key in keys} == {chunk("first"), *(chunk(f"d{number}") for number in range(30) if number % 3 != 2)}
+    assert len(keys) == 21
 
 
 async def test_text_is_found_before_between_and_after_maintenance(tmp_path: Path) -> None:
