@@ -12,7 +12,7 @@ from typing import Any
 from ragstore import plugins
 from ragstore.access import open_policy, open_principals
 from ragstore.chunking import Chunker
-from ragstore.config import Settings
+from ragstore.config import ConnectorSettings, Settings
 from ragstore.contracts import Embedder, Source, Store
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.parts import Parts
@@ -159,7 +159,7 @@ class Assembly:
         if self._sources is None:
             if not self.settings.source:
                 raise ConfigError("there is no [source]; name one in ragstore.toml, or say: ragstore index FOLDER")
-            built = [self._connectors.source(section.type, section.options, self.settings) for section in self.settings.source]
+            built = [self._connectors.source(section.type, _without_feed(section), self.settings) for section in self.settings.source]
             places = [(source.account, source.container) for source in built]
             for place in places:
                 if places.count(place) > 1:
@@ -198,3 +198,14 @@ class Assembly:
             found = secrets.token_hex(4)
             self.ledger.set_setting("index_id", found)
         return found
+
+
+def _without_feed(section: ConnectorSettings) -> dict[str, Any]:
+    """The options of a source; how it is followed is no business of its connector."""
+    options = section.options
+    feed = options.pop("feed", "listing")
+    if feed != "listing":
+        raise ConfigError(
+            f"[source] feed = {feed!r} is not in this version, which compares listings; write feed = 'listing' or leave it out"
+        )
+    return options

@@ -70,6 +70,8 @@ class GuardSettings(_Section):
 
     delete_share: float = Field(default=0.3, ge=0, le=1)
     delete_count: int = Field(default=20, ge=0)
+    other_containers: Literal["delete", "keep"] = "delete"
+    """What becomes of indexed blobs whose container no [source] names any more."""
 
 
 class ParsingSettings(_Section):
@@ -85,7 +87,7 @@ class PromptSettings(_Section):
     """`[prompt]`."""
 
     template: str | None = None
-    max_tokens: int = Field(default=3000, ge=64)
+    max_tokens: int = Field(default=3000, ge=256)
 
 
 class Settings(_Section):

@@ -24,6 +24,8 @@ class Source(Protocol):
 
     account: str
     container: str
+    location: str
+    """Where it is, for people: a folder or a URL, without any secret. Another location under the same names is another source."""
     max_bytes: int
     """A larger blob is quarantined unread."""
 

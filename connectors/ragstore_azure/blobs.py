@@ -74,6 +74,7 @@ class AzureBlobSource:
         access = open_access(url, variables, account=account)
         self.account = access.address.account
         self.container = access.address.container
+        self.location = f"{access.address.endpoint}/{access.address.container}"
         self.max_bytes = max_bytes
         self._name = access.address.name
         self._prefix = prefix

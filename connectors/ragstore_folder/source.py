@@ -59,6 +59,7 @@ class FolderSource:
         root = Path(os.path.abspath(base / Path(path).expanduser()))  # noqa: PTH100 - resolve() would name the target of a link
         self.root = root
         """The folder as configured: absolute, links not resolved."""
+        self.location = str(root)
         self.container = _container(container if container is not None else root.name, root)
         self.max_bytes = max_bytes
         tag_file = base / Path(tags).expanduser() if tags is not None else None

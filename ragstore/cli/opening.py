@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,10 +29,32 @@ def settings_for_reading(config: Path | None) -> Settings:
     return load(file) if file else _without_file(_remembered())
 
 
-def settings_for_indexing(config: Path | None, source: str | None, terminal: Terminal, *, remember: bool) -> Settings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """What a pass works with."""
+
+    settings: Settings
+    to_remember: Mapping[str, str] | None
+    """The source of an index without a file, which the next pass goes on with."""
+
+    @contextmanager
+    def remembered(self) -> Iterator[None]:
+        """Remember the source when the block ends, also where it is stopped, but not where the source or the set-up is wrong."""
+        wrong = False
+        try:
+            yield
+        except ConfigError:
+            wrong = True
+            raise
+        finally:
+            if self.to_remember is not None and not wrong:
+                _remember(self.to_remember)
+
+
+def settings_for_indexing(config: Path | None, source: str | None, terminal: Terminal) -> Pass:
     """The settings for a pass over `source`, which takes the place of the configured one.
 
-    Without a file the source is remembered (where `remember` says so), and the access that this means is said aloud.
+    Where there is no file, the access that this means is said aloud. Raises `ConfigError` as the functions beside it do.
     """
     from ragstore.config import load
 
@@ -38,16 +62,14 @@ def settings_for_indexing(config: Path | None, source: str | None, terminal: Ter
     file = _file(config)
     if file is not None:
         settings = load(file)
-        return _with_source(settings, where) if where else settings
+        return Pass(settings=_with_source(settings, where) if where else settings, to_remember=None)
     before = _remembered()
     where = where or before
     settings = _without_file(where)
     if where is not None and before is not None and where != before:
         terminal.note(f"./.ragstore held the index of {_place(before)!r}; what is not in {_place(where)!r} leaves it")
     terminal.note(_announcement(settings))
-    if remember and where is not None:
-        _remember(where)
-    return settings
+    return Pass(settings=settings, to_remember=where)
 
 
 def source_section(source: str) -> dict[str, str]:
@@ -93,14 +115,14 @@ def _with_source(settings: Settings, where: Mapping[str, str]) -> Settings:
 
     absolute = {key: str(Path(value).expanduser().absolute()) if key == "path" else value for key, value in where.items()}
     alone = from_mapping({"access": {"mode": "open"}, "source": absolute}, base=settings.base, environ=_without_source(os.environ))
-    return settings.model_copy(update={"source": alone.source})
+    # One source was named, not the whole index: what came from others stays.
+    guard = settings.guard.model_copy(update={"other_containers": "keep"})
+    return settings.model_copy(update={"source": alone.source, "guard": guard})
 
 
 def _without_source(environ: Mapping[str, str]) -> dict[str, str]:
     """Options such as `RAGSTORE_SOURCE__CONNECTION_STRING_ENV` still count; where the source is, the argument says."""
-    return {
-        name: value for name, value in environ.items() if name not in _SAID_BY_THE_ARGUMENT and name.startswith("RAGSTORE_SOURCE__")
-    } | {name: value for name, value in environ.items() if not name.startswith("RAGSTORE_SOURCE__")}
+    return {name: value for name, value in environ.items() if name not in _SAID_BY_THE_ARGUMENT}
 
 
 def _announcement(settings: Settings) -> str:

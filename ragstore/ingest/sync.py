@@ -7,7 +7,7 @@ import shutil
 
 from ragstore.errors import PoisonError, TransientError
 from ragstore.ingest.apply import Applier
-from ragstore.ingest.guards import check_deletes
+from ragstore.ingest.guards import check_deletes, check_locations, remember_locations
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Baseline, Plan, compare
 from ragstore.ingest.recover import recover
@@ -24,6 +24,8 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     deletes nothing), `OutageError` where the store is down.
     """
     clock = Clocked(SyncReport(), progress)
+    if not allow_mass_delete:
+        check_locations(parts.ledger, parts.sources)
     _clear_spool(parts)
     await recover(parts, await asyncio.to_thread(parts.ledger.documents.pending))
     plan = await make_plan(parts)
@@ -31,6 +33,7 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     indexed = await asyncio.to_thread(_indexed, parts)
     if not allow_mass_delete:
         check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
+    remember_locations(parts.ledger, parts.sources)
     _start(clock.report, plan)
     applier = Applier(parts, clock, plan)
     try:
@@ -62,8 +65,11 @@ async def make_plan(parts: Parts) -> Plan:
 
 def _compare(parts: Parts, listing: list[BlobState]) -> Plan:
     policy_changed = parts.ledger.setting(_POLICY) != parts.policy.fingerprint
+    known = parts.ledger.documents.known()
+    if parts.settings.guard.other_containers == "keep":
+        known = {document_id: blob for document_id, blob in known.items() if parts.source_of(blob.id)}
     baseline = Baseline(
-        known=parts.ledger.documents.known(),
+        known=known,
         failures=parts.ledger.quarantine.all(),
         pipeline=parts.pipeline,
         policy_changed=policy_changed,

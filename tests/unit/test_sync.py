@@ -266,6 +266,59 @@ async def test_a_missing_folder_is_an_error_and_deletes_nothing(work: Workspace)
         assert (await index.status())["blobs"] == 1
 
 
+async def test_a_folder_of_the_same_name_is_not_taken_for_the_one_that_was_indexed(tmp_path: Path) -> None:
+    work = Workspace(tmp_path)
+    work.write("a.txt", "alpha words")
+    async with work.open() as index:
+        await index.sync()
+    other = tmp_path / "other" / "docs"
+    other.mkdir(parents=True)
+    (other / "b.txt").write_text("beta words", encoding="utf-8")
+    work.sections["source"] = {"type": "folder", "path": "other/docs"}
+    async with work.open() as index:
+        with pytest.raises(GuardError, match="two, give one of them another name"):
+            await index.sync()
+        assert await texts(index, "alpha", "Bob")
+        report = await index.sync(allow_mass_delete=True)
+        assert (report.added, report.deleted) == (1, 1)
+
+
+@pytest.mark.parametrize(("others", "left"), [("delete", 1), ("keep", 2)])
+async def test_a_source_that_is_configured_no_more_leaves_unless_it_is_to_be_kept(tmp_path: Path, others: str, left: int) -> None:
+    work = Workspace(tmp_path)
+    work.write("a.txt", "alpha words")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "b.txt").write_text("beta words", encoding="utf-8")
+    docs = work.sections["source"]
+    work.sections["source"] = [docs, {"type": "folder", "path": "more"}]
+    async with work.open() as index:
+        assert (await index.sync()).added == 2
+    work.sections |= {"source": docs, "guard": {"other_containers": others}}
+    async with work.open() as index:
+        await index.sync()
+        assert (await index.status())["blobs"] == left
+
+
+async def test_two_sources_of_one_name_are_refused(tmp_path: Path) -> None:
+    work = Workspace(tmp_path)
+    (tmp_path / "x" / "docs").mkdir(parents=True)
+    work.sections["source"] = [work.sections["source"], {"type": "folder", "path": "x/docs"}]
+    async with work.open() as index:
+        with pytest.raises(ConfigError, match="two sources are the container 'docs'"):
+            await index.sync()
+
+
+async def test_a_feed_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
+    work = Workspace(tmp_path)
+    work.sections["source"]["feed"] = "listing"
+    async with work.open() as index:
+        await index.sync()
+    work.sections["source"]["feed"] = "watch"
+    async with work.open() as index:
+        with pytest.raises(ConfigError, match="listing"):
+            await index.sync()
+
+
 async def test_a_second_pass_from_another_index_object_is_refused_while_one_runs(tmp_path: Path) -> None:
     work = Workspace(tmp_path)
     work.write("a.txt", "alpha words")
