@@ -205,7 +205,5 @@ def _without_feed(section: ConnectorSettings) -> dict[str, Any]:
     options = section.options
     feed = options.pop("feed", "listing")
     if feed != "listing":
-        raise ConfigError(
-            f"[source] feed = {feed!r} is not in this version, which compares listings; write feed = 'listing' or leave it out"
-        )
+        raise ConfigError(f"[source] feed = {feed!r} is not in this version, which compares listings: write feed = 'listing'")
     return options

@@ -33,7 +33,8 @@ def check_locations(ledger: Ledger, sources: Sequence[Source]) -> None:
         before = known.get(f"{source.account}/{source.container}", source.location)
         if before != source.location:
             raise GuardError(
-                f"{source.container!r} was indexed from {before!r}, and is {source.location!r} now: what only the first holds would be deleted. "
+                f"{source.container!r} was indexed from {before!r}, and is {source.location!r} now: "
+                "what only the first holds would be deleted. "
                 'If it was moved: ragstore index --allow-mass-delete. If these are two, give one of them another name: container = "NAME"'
             )
 

@@ -105,17 +105,27 @@ class VectorSupply:
             vectors = await self._embedder.embed([text for _, text, _ in batch], purpose="document")
             self._failures_in_a_row = 0
         except PoisonError as error:
-            if len(batch) == 1:
-                self._fail(batch, error)
-                return
-            middle = len(batch) // 2
-            await self._embed(batch[:middle])
-            await self._embed(batch[middle:])
+            await self._set_aside(batch, error)
         except Exception as error:  # noqa: BLE001 - handed to each document that waits for it
             self._failures_in_a_row += isinstance(error, TransientError)
             self._fail(batch, error)
         else:
             await self._hand_out(batch, vectors)
+
+    async def _set_aside(self, batch: Sequence[_Asked], error: PoisonError) -> None:
+        if len(batch) == 1:
+            self._fail(batch, error)
+            return
+        if error.index is not None:
+            parts = (batch[: error.index], batch[error.index : error.index + 1], batch[error.index + 1 :])
+            self._fail(parts[1], error)
+            rest = [*parts[0], *parts[2]]
+            if rest:
+                await self._embed(rest)
+            return
+        middle = len(batch) // 2
+        await self._embed(batch[:middle])
+        await self._embed(batch[middle:])
 
     async def _hand_out(self, batch: Sequence[_Asked], vectors: NDArray[np.float32]) -> None:
         await asyncio.to_thread(self._cache.put, {key: vectors[i] for i, (key, _, _) in enumerate(batch)})
