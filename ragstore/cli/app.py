@@ -14,7 +14,6 @@ from ragstore.cli.outcome import EXIT_CODES
 app = typer.Typer(
     name="ragstore",
     add_completion=False,
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: a tenth of a second less, and the same in every terminal
     epilog=EXIT_CODES,

@@ -14,8 +14,8 @@ from ragstore.cli.terminal import Terminal
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=EXIT_CODES)(status)
-    app.command(epilog=EXIT_CODES)(verify)
+    app.command(short_help="Show counts, embedder, store and last pass", epilog=EXIT_CODES)(status)
+    app.command(short_help="Compare source, ledger and store, and mend them", epilog=EXIT_CODES)(verify)
 
 
 @answers

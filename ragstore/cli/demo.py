@@ -34,7 +34,7 @@ _ALWAYS: Final = ("chunks_embedded", "chunks_reused")
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog=EXIT_CODES)(demo)
+    app.command(short_help="Tell a story of two people, and check every claim", epilog=EXIT_CODES)(demo)
 
 
 @answers

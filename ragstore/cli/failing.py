@@ -13,7 +13,7 @@ from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
 from ragstore.errors import ConfigError
 
-Blob = Annotated[str | None, typer.Argument(metavar="[BLOB]", show_default=False, help="container/path, as `list` shows it. Default: all.")]
+Blob = Annotated[str | None, typer.Argument(metavar="BLOB", show_default=False, help="container/path, as `list` shows it. Default: all.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     group.command("list", epilog=EXIT_CODES)(list_failures)
     group.command("retry", epilog=EXIT_CODES)(retry)
     group.command("drop", epilog=EXIT_CODES)(drop)
-    app.add_typer(group, name="failures")
+    app.add_typer(group, name="failures", short_help="List, retry or drop what cannot be indexed")
 
 
 def failures(

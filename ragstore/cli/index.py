@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=EXIT_CODES)(plan)
-    app.command(epilog=EXIT_CODES)(index)
+    app.command(short_help="Show what `index` would do, and what it would cost", epilog=EXIT_CODES)(plan)
+    app.command(short_help="Bring the index in step with its source", epilog=EXIT_CODES)(index)
 
 
 @answers
@@ -34,7 +34,7 @@ def plan(
     from ragstore.blocking import open as open_index
 
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
-    settings = opening.settings_for_indexing(config, source, terminal, remember=False)
+    settings = opening.settings_for_indexing(config, source, terminal).settings
     with open_index(settings) as opened, progress.shown(terminal) as bar:
         report = opened.plan(progress=bar)
     _tell(report, terminal, tables.PLANNED)
@@ -58,8 +58,8 @@ def index(
     from ragstore.blocking import open as open_index
 
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
-    settings = opening.settings_for_indexing(config, source, terminal, remember=True)
-    with open_index(settings) as opened, progress.shown(terminal) as bar:
+    work = opening.settings_for_indexing(config, source, terminal)
+    with work.remembered(), open_index(work.settings) as opened, progress.shown(terminal) as bar:
         report = opened.sync(allow_mass_delete=allow_mass_delete, reembed=reembed, progress=bar)
     _tell(report, terminal, tables.APPLIED)
     if report.held_back:

@@ -9,9 +9,12 @@ import typer
 
 
 def _inherit(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 - options of any type pass through
-    """`ragstore -c FILE search` is `ragstore search -c FILE`: what was not said behind the command counts where it stands before it."""
-    said = value not in (None, False)
-    return value if said or context.parent is None else context.find_root().params.get(str(parameter.name), value)
+    """`ragstore -c FILE search` is `ragstore search -c FILE`: what was not said behind a command counts where it stands before it."""
+    above = context.parent
+    while value in (None, False) and above is not None:
+        value = above.params.get(str(parameter.name), value)
+        above = above.parent
+    return value
 
 
 Config = Annotated[
@@ -20,13 +23,13 @@ Config = Annotated[
         "--config", "-c", metavar="FILE", callback=_inherit, help="The configuration. Default: ./ragstore.toml, where there is one."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", callback=_inherit, help="One JSON document on stdout, nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", callback=_inherit, help="Say more on stderr; show where a bug is.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_inherit, help="No notes and no progress on stderr; errors only.")]
 SourceArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[SOURCE]", show_default=False, help="A folder, or the URL of an Azure container. Default: [source] of the configuration."
+        metavar="SOURCE", show_default=False, help="A folder, or the URL of an Azure container. Default: [source] of the configuration."
     ),
 ]
 AsPrincipal = Annotated[

@@ -53,13 +53,14 @@ _USAGE_ERROR: Final[type[BaseException]] = typer.BadParameter.__bases__[0]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command line (default: that of the process) and return its exit code."""
+    """Carry out one command line (default: that of the process) and return its exit code. An empty one gets the help."""
     from ragstore.cli.app import app
 
     command = typer.main.get_command(app)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     _accept_all_text()
     try:
-        outcome = command(list(arguments) if arguments is not None else None, prog_name="ragstore", standalone_mode=False)
+        outcome = command(words or ["--help"], prog_name="ragstore", standalone_mode=False)
     except _USAGE_ERROR as error:
         _complain(_usage(error))
         return Exit.USAGE
@@ -67,6 +68,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except BrokenPipeError:
         return _broken_pipe()
+    if not words:
+        return Exit.USAGE
     return outcome if isinstance(outcome, int) else Exit.DONE
 
 

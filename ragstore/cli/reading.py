@@ -22,8 +22,8 @@ class Fusion(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog=EXIT_CODES)(search)
-    app.command(epilog=EXIT_CODES)(prompt)
+    app.command(short_help="Find what PRINCIPAL may read about QUERY", epilog=EXIT_CODES)(search)
+    app.command(short_help="Build a prompt for QUERY, with citations", epilog=EXIT_CODES)(prompt)
 
 
 @answers

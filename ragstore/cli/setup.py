@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Place = Annotated[
     str | None,
     typer.Argument(
-        metavar="[FOLDER or URL]",
+        metavar="FOLDER|URL",
         show_default=False,
         help="What to index: a folder or the URL of an Azure container. Default: this folder.",
     ),
@@ -37,7 +37,7 @@ class Access(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog=EXIT_CODES)(init)
+    app.command(short_help="Write a commented ragstore.toml", epilog=EXIT_CODES)(init)
 
 
 @answers

@@ -79,6 +79,33 @@ def test_index_without_an_argument_goes_on_with_the_remembered_source(ragstore: 
     assert (ran.code, ran.json["unchanged"], ran.json["chunks_embedded"]) == (Exit.DONE, 2, 0)
 
 
+def test_a_source_that_cannot_be_read_is_not_remembered(ragstore: Ragstore, docs: Path, tmp_path: Path) -> None:
+    ragstore("index", "docs")
+    (tmp_path / "a\udcff").mkdir()
+    assert ragstore("index", "a\udcff").code == Exit.USAGE
+    assert ragstore("index", "--json").json["unchanged"] == 2
+
+
+def test_a_source_whose_pass_a_guard_stopped_is_remembered_for_the_answer(ragstore: Ragstore, docs: Path, tmp_path: Path) -> None:
+    for number in range(30):
+        (docs / f"{number}.txt").write_text(f"text number {number}")
+    ragstore("index", "docs")
+    (tmp_path / "other").mkdir()
+    assert ragstore("index", "other").code == Exit.STOPPED
+    assert ragstore("index", "--allow-mass-delete", "--json").json["deleted"] == 32
+
+
+def test_a_query_that_is_not_unicode_is_answered(ragstore: Ragstore, docs: Path) -> None:
+    ragstore("index", "docs")
+    assert ragstore("search", "\udcff access key", "--json").json["hits"][0]["blob"] == "docs/keys.md"
+
+
+def test_without_a_command_the_help_is_shown_and_it_counts_as_wrong_usage(ragstore: Ragstore) -> None:
+    ran = ragstore()
+    assert (ran.code, ran.err) == (Exit.USAGE, "")
+    assert "failures" in ran.out
+
+
 def test_another_source_than_the_remembered_one_is_named(ragstore: Ragstore, docs: Path, tmp_path: Path) -> None:
     ragstore("index", "docs")
     (tmp_path / "other").mkdir()
@@ -195,6 +222,7 @@ def test_the_configuration_may_be_named_before_and_after_the_command(
     assert ragstore("index", "-c", file, "--json").json["added"] == 2
     assert ragstore("--config", file, "status", "--json").json["access"] == "groups"
     assert ragstore("-c", file, "failures", "list", "--json").json == []
+    assert ragstore("failures", "-c", file, "--json", "list").json == []
     assert ragstore("-c", "nowhere.toml", "status").code == Exit.USAGE
 
 

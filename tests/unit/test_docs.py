@@ -89,6 +89,7 @@ def test_every_help_text_has_the_exit_codes_and_fits_80_columns(command: list[st
     shown = _help(command, capsys)
     assert all(line.strip() in shown for line in EXIT_CODES.splitlines()[1:])
     assert max(map(len, shown.splitlines())) <= 80
+    assert "..." not in shown.partition("Commands:")[2], "a summary that is cut off"
     if command:
         assert "--json" in shown
 
