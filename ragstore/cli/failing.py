@@ -46,7 +46,8 @@ def list_failures(*, config: Config = None, as_json: AsJson = False, verbose: Ve
     if as_json:
         terminal.json(found)
     elif found:
-        tables.show_rows(found, ["blob", "kind", "reason", "attempts", "since"], terminal, "failures")
+        rows = [{**failure, "since": _short(failure["since"])} for failure in found] if terminal.styled else found
+        tables.show_rows(rows, ["blob", "kind", "reason", "attempts", "since"], terminal, "failures")
     else:
         terminal.note("every blob could be indexed")
     return Exit.DONE
@@ -76,6 +77,11 @@ def _change(blob: str | None, config: Path | None, *, retry: bool) -> int:
     if blob is not None and not number:
         raise ConfigError(f"{blob!r} is not among the failures; see their names with: ragstore failures")
     return number
+
+
+def _short(moment: str) -> str:
+    """`2026-01-31T09:30:00+00:00` as day and minute, one below the other where the column is narrow."""
+    return moment[:16].replace("T", " ")
 
 
 def _told(number: int, terminal: Terminal, what: str) -> Exit:

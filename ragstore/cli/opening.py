@@ -66,9 +66,11 @@ def settings_for_indexing(config: Path | None, source: str | None, terminal: Ter
     before = _remembered()
     where = where or before
     settings = _without_file(where)
-    if where is not None and before is not None and where != before:
+    if where is not None and before is not None and _place(where) != _place(before):
         terminal.note(f"./.ragstore held the index of {_place(before)!r}; what is not in {_place(where)!r} leaves it")
     terminal.note(_announcement(settings))
+    if where is not None and "?" in where.get("url", ""):
+        terminal.note("the shared access signature of the URL is not remembered; the next pass needs it again, or RAGSTORE_SOURCE__SAS_ENV")
     return Pass(settings=settings, to_remember=where)
 
 
@@ -132,7 +134,12 @@ def _announcement(settings: Settings) -> str:
 
 
 def _place(where: Mapping[str, str]) -> str:
-    return where.get("path") or where.get("url") or ""
+    return where.get("path") or without_sas(where.get("url") or "")
+
+
+def without_sas(url: str) -> str:
+    """The URL without its query, in which a shared access signature stands: a secret, which no file and no message may hold."""
+    return url.partition("?")[0].partition("#")[0]
 
 
 def _remembered() -> dict[str, str] | None:
@@ -148,5 +155,6 @@ def _remembered() -> dict[str, str] | None:
 
 
 def _remember(where: Mapping[str, str]) -> None:
+    kept = {**where, "url": without_sas(where["url"])} if "url" in where else dict(where)
     _REMEMBERED.parent.mkdir(exist_ok=True)
-    _REMEMBERED.write_text(json.dumps(dict(where)) + "\n", encoding="utf-8")
+    _REMEMBERED.write_text(json.dumps(kept) + "\n", encoding="utf-8")

@@ -30,10 +30,14 @@ class Estimate:
 
 
 def estimate(report: SyncReport, *, elapsed: float) -> Estimate:
-    """The chunks of the blobs that are finished stand for their bytes; the bytes that are left will hold as many per byte."""
+    """The bytes that are left will hold as many chunks per byte as those that are done.
+
+    Which chunks belong to the bytes that are done is known within bounds only: more than those that are committed, fewer than those that
+    have vectors, which include blobs still being read. The middle of the two is off by half at the start, and right soon.
+    """
     done = report.chunks_embedded + report.chunks_reused
-    finished = report.chunks if report.bytes_done else 0
-    total = max(done, round(finished * max(report.bytes_total, report.bytes_done) / report.bytes_done)) if finished else None
+    of_done_bytes = (min(report.chunks, done) + done) / 2
+    total = max(done, round(of_done_bytes * report.bytes_total / report.bytes_done)) if report.bytes_done and done else None
     rate = done / elapsed if done and elapsed >= _SHORTEST else None
     left = (total - done) / rate if rate and total is not None else None
     return Estimate(done=done, total=total, rate=rate, seconds_left=left)

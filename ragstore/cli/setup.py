@@ -84,6 +84,8 @@ def init(
 def _relative_to(section: dict[str, str], file: Path) -> dict[str, str]:
     """A folder as it must be written in a file that may lie elsewhere: relative where it is below, so that both can be moved together."""
     if section["type"] != "folder":
+        if opening.without_sas(section["url"]) != section["url"]:
+            raise ConfigError("the URL holds a shared access signature, and a file may not: leave it out, and name its variable in sas_env")
         return section
     folder, home = Path(section["path"]).expanduser().absolute(), file.parent.absolute()
     path = os.path.relpath(folder, home) if folder.is_relative_to(home) else str(folder)

@@ -22,6 +22,7 @@ _NAMES: Final = {
     "failed": "not readable now",
     "price": "price (USD)",
     "cached_vectors": "cached vectors",
+    "attempts": "tries",
     "last_event": "last pass",
     "lag_seconds": "lag (s)",
 }

@@ -97,6 +97,7 @@ keep = 30                           # days that vectors of texts are kept which 
 [guard]                             # a listing that would delete more than BOTH stops and asks: --allow-mass-delete
 delete_share = 0.3
 delete_count = 20
+other_containers = "delete"         # blobs of a container that no [source] names any more; "keep" leaves them in the index
 
 [parsing]                           # limits of the processes that read PDF, Office and other formats
 workers = 2

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from ragstore import config
 from ragstore.cli.outcome import Exit, run
 from ragstore.errors import OutageError
 from ragstore.ledger import Ledger
+
+if TYPE_CHECKING:
+    from tests.conftest import Azurite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,3 +335,40 @@ def test_a_wrong_command_line_is_one_line_with_the_help_to_ask(ragstore: Ragstor
 def test_quiet_says_nothing_on_stderr(ragstore: Ragstore, docs: Path) -> None:
     assert ragstore("index", "docs", "-q").err == ""
     assert ragstore("-q", "index", "docs").err == ""
+
+
+@pytest.mark.azurite
+def test_a_shared_access_signature_is_used_and_not_remembered(ragstore: Ragstore, azurite: Azurite, container: str) -> None:
+    from datetime import UTC, datetime, timedelta
+
+    from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+    sas = generate_container_sas(
+        azurite.account_name,
+        container,
+        azurite.account_key,
+        permission=ContainerSasPermissions(read=True, list=True, tag=True),
+        expiry=datetime.now(UTC) + timedelta(hours=1),
+    )
+    ran = ragstore("index", f"{azurite.blob_endpoint}/{container}?{sas}", "--json")
+    assert (ran.code, ran.json["blobs"]) == (Exit.DONE, 0)
+    signature = sas.partition("sig=")[2].partition("&")[0]
+    assert signature not in Path(".ragstore/source.json").read_text() + ran.err + ran.out + ragstore("status").out
+    assert "SAS_ENV" in ran.err
+
+
+@pytest.mark.azurite
+def test_a_url_is_indexed_with_the_credential_that_the_environment_names(
+    ragstore: Ragstore, azurite: Azurite, container: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from azure.storage.blob import ContainerClient
+
+    with ContainerClient.from_connection_string(azurite.connection_string, container) as client:
+        client.upload_blob("keys.md", "# Keys\n\nEvery access key is replaced after ninety days.\n")
+    monkeypatch.setenv("STORAGE", azurite.connection_string)
+    monkeypatch.setenv("RAGSTORE_SOURCE__CONNECTION_STRING_ENV", "STORAGE")
+    ran = ragstore("index", f"{azurite.blob_endpoint}/{container}", "--json")
+    assert (ran.code, ran.json["added"]) == (Exit.DONE, 1)
+    assert ragstore("index", "--json").json["unchanged"] == 1
+    assert ragstore("search", "access key", "--json").json["hits"][0]["blob"] == f"{container}/keys.md"
+    assert azurite.account_key not in Path(".ragstore/source.json").read_text()

@@ -74,6 +74,14 @@ def test_a_source_that_is_none_writes_nothing(here: Path, source: str) -> None:
     assert not (here / "ragstore.toml").exists()
 
 
+def test_a_shared_access_signature_is_never_written(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", f"{_CONTAINER}?sv=2023&sig=secret"]) == Exit.USAGE
+    assert not (here / "ragstore.toml").exists()
+    said = capsys.readouterr().err
+    assert "sas_env" in said
+    assert "secret" not in said
+
+
 def test_every_setting_and_every_option_of_the_default_connectors_is_named() -> None:
     text = render({"type": "folder", "path": "docs"}, "open") + render({"type": "azure-blob", "url": _CONTAINER}, "groups")
     expected = {

@@ -92,12 +92,14 @@ def test_plain_leaves_harmless_text_alone(text: str) -> None:
     assert plain(text) == text
 
 
-@pytest.mark.parametrize("arguments", [["search", "lentil soup"], ["failures"]])
+@pytest.mark.parametrize("arguments", [["search", "lentil soup"], ["failures"], ["index", "--reembed"]])
 def test_hostile_names_and_texts_reach_a_terminal_as_text(indexed: Path, arguments: list[str]) -> None:
     code, shown = _on_a_terminal(indexed, *arguments)
     assert code in (Exit.DONE, Exit.INCOMPLETE)
     rest = _OWN_STYLE.sub("", shown).replace("\r", "").replace("\n", "")
     assert rest.isprintable(), ascii(rest)
+    if arguments[0] == "index":
+        assert "listing" in rest, "a bar is drawn while it works"
     if arguments[0] == "search":
         assert "[red]red[/red]" in rest
         assert "\x1b[1;33mlentil" in shown, "the word that was asked for is highlighted"
@@ -181,11 +183,15 @@ def test_words_are_highlighted_from_their_beginning_only() -> None:
 
 
 def test_time_left_is_told_by_chunk_and_not_by_document() -> None:
-    # One small file of many is finished: by documents 90 % of the work would be left, by bytes half of it.
+    # One file of many is finished: by documents 90 % of the work would be left, by bytes half of it.
     report = SyncReport(blobs=10, bytes_total=2000, bytes_done=1000, chunks=50, chunks_embedded=40, chunks_reused=10)
     now = estimate(report, elapsed=5.0)
     assert (now.done, now.total, now.rate, now.seconds_left) == (50, 100, 10.0, 5.0)
     assert describe(now) == "50 of about 100 chunks  10/s  5 s left"
+
+
+def test_chunks_of_blobs_that_are_still_read_count_half() -> None:
+    assert estimate(SyncReport(bytes_total=2000, bytes_done=1000, chunks=50, chunks_embedded=150), elapsed=5.0).total == 200
 
 
 def test_nothing_is_claimed_before_something_is_known() -> None:
