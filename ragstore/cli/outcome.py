@@ -12,7 +12,7 @@ from typing import Final, ParamSpec
 
 import typer
 
-from ragstore.cli.terminal import plain, say
+from ragstore.cli.terminal import logging_as_before, plain, say
 from ragstore.errors import AccessError, ConfigError, GuardError, PoisonError, RagstoreError
 
 P = ParamSpec("P")
@@ -60,7 +60,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     _accept_all_text()
     try:
-        outcome = command(words or ["--help"], prog_name="ragstore", standalone_mode=False)
+        with logging_as_before():
+            outcome = command(words or ["--help"], prog_name="ragstore", standalone_mode=False)
     except _USAGE_ERROR as error:
         _complain(_usage(error))
         return Exit.USAGE
@@ -98,11 +99,10 @@ def answers(command: Callable[P, Exit]) -> Callable[P, Exit]:
 
 
 def _code(error: RagstoreError) -> Exit:
-    if isinstance(error, (ConfigError, AccessError)):
-        return Exit.USAGE
     if isinstance(error, GuardError):
         return Exit.STOPPED
-    return Exit.INCOMPLETE if isinstance(error, PoisonError) else Exit.BUG
+    # A PoisonError that comes this far is about the query: blobs go to quarantine.
+    return Exit.USAGE if isinstance(error, (ConfigError, AccessError, PoisonError)) else Exit.BUG
 
 
 def _bug(error: Exception, *, verbose: bool) -> Exit:

@@ -8,6 +8,8 @@ import re
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -97,6 +99,18 @@ class Terminal:
     def show(self, renderable: RenderableType) -> None:
         """A table or styled text, whose parts were made with `plain`."""
         self.out.print(renderable, soft_wrap=False)
+
+
+@contextmanager
+def logging_as_before() -> Iterator[None]:
+    """Undo at the end what a `Terminal` did to logging: the process may be somebody else's."""
+    logger = logging.getLogger("ragstore")
+    level, handlers = logger.level, logger.handlers
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+        logger.setLevel(level)
 
 
 class _PlainHandler(logging.Handler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -335,6 +336,13 @@ def test_a_wrong_command_line_is_one_line_with_the_help_to_ask(ragstore: Ragstor
 def test_quiet_says_nothing_on_stderr(ragstore: Ragstore, docs: Path) -> None:
     assert ragstore("index", "docs", "-q").err == ""
     assert ragstore("-q", "index", "docs").err == ""
+
+
+def test_a_command_leaves_logging_as_it_was(ragstore: Ragstore, docs: Path) -> None:
+    logger = logging.getLogger("ragstore")
+    before = logger.level, list(logger.handlers)
+    ragstore("index", "docs", "-q")
+    assert (logger.level, logger.handlers) == before
 
 
 @pytest.mark.azurite
