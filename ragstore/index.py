@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from ragstore import config
 from ragstore.access import principal_for
 from ragstore.assembly import Assembly, Connectors
-from ragstore.config import Settings
+from ragstore.config import ConnectorSettings, Settings
 from ragstore.ingest.estimate import estimate
 from ragstore.ingest.reembed import reembed as fill_new_collection
 from ragstore.ingest.report import Clocked, Progress, SyncReport
@@ -159,12 +159,7 @@ class AsyncIndex:
             "stale": counts.get("stale", 0),
             "deferred": counts.get("deferred", 0),
             "feeds": [
-                {
-                    "source": str(section.options.get("path") or section.options.get("url")),
-                    "cursor": None,
-                    "lag_seconds": None,
-                    "last_event": _moment(float(last)) if last else None,
-                }
+                {"source": _place(section), "cursor": None, "lag_seconds": None, "last_event": _moment(float(last)) if last else None}
                 for section in self._settings.source
             ],
             "embedder": holding.fingerprint if holding else None,
@@ -200,6 +195,11 @@ class AsyncIndex:
     def settings(self) -> Settings:
         """What the index was opened with."""
         return self._settings
+
+
+def _place(section: ConnectorSettings) -> str:
+    """Where a source is, without the SAS that somebody may have left in the URL; no credential is needed to tell."""
+    return str(section.options.get("path") or section.options.get("url") or section.type).partition("?")[0]
 
 
 def _moment(seconds: float) -> str:
