@@ -73,7 +73,7 @@ def compare(listing: Iterable[BlobState], baseline: Baseline, *, limits: Mapping
         limit = limits[state.id.account, state.id.container]
         _classify(plan, state, baseline.known.get(document_id), baseline, limit)
     plan.blobs = len(seen)
-    plan.deletes = [known for document_id, known in baseline.known.items() if document_id not in seen]
+    plan.deletes = [known for document_id, known in baseline.known.items() if document_id not in seen and known.state != "deleted"]
     return plan
 
 

@@ -93,6 +93,9 @@ class Swapper:
         for swap in swaps:
             swap.done()
         await self._follow(swaps)
+        if lost:
+            names = ", ".join(sorted(swap.commit.state.id.name for swap in group.swaps if swap.commit.document_id in lost))
+            raise OutageError(f"somebody else committed {names} while this pass read them; run it again")
 
     async def _follow(self, swaps: Sequence[Swap]) -> None:
         """Bring the store in line with what was just committed: nobody can see what this removes, so a crash here only leaves work."""

@@ -61,10 +61,9 @@ class Documents:
         self._connections = connections
 
     def known(self) -> dict[str, KnownBlob]:
-        """Every blob that is not deleted, by document id."""
+        """Every blob ever seen, tombstones too, by document id: a path that comes back goes on from the generation that it had."""
         with self._connections.read() as connection:
-            rows = connection.execute(select(*_KNOWN).where(blobs.c.state != "deleted"))
-            return {row[0]: _known(row) for row in rows}
+            return {row[0]: _known(row) for row in connection.execute(select(*_KNOWN))}
 
     def pending(self) -> list[KnownBlob]:
         """Blobs, deleted ones included, for which a run ended between ledger and store."""

@@ -71,6 +71,31 @@ async def test_a_deleted_blob_is_found_no_more_and_its_copy_still_is(work: Works
         assert (await index.verify()).as_dict() == {"missing": [], "stale": [], "orphaned": []}
 
 
+async def test_a_path_that_comes_back_after_its_deletion_is_indexed_again(work: Workspace) -> None:
+    async with work.open() as index:
+        for topic in ("alpha", "beta", "alpha"):
+            work.write("a.txt", paragraphs(topic, 3))
+            assert (await index.sync()).added == 1
+            assert len(await texts(index, topic, "Bob")) == 3
+            (work.docs / "a.txt").unlink()
+            assert (await index.sync()).deleted == 1
+            assert (await index.sync()).deleted == 0
+            assert await texts(index, topic, "Bob") == []
+
+
+async def test_a_move_back_and_forth_is_a_move_each_time(work: Workspace) -> None:
+    work.write("a.txt", paragraphs("alpha", 3))
+    work.allow("b.txt", "staff")
+    async with work.open() as index:
+        await index.sync()
+        for old, new in (("a.txt", "b.txt"), ("b.txt", "a.txt"), ("a.txt", "b.txt")):
+            (work.docs / old).rename(work.docs / new)
+            report = await index.sync()
+            assert (report.moved, report.chunks_embedded) == (1, 0)
+            assert {hit.blob for hit in await found(index, "alpha", "Bob")} == {f"docs/{new}"}
+        assert (await index.verify()).as_dict() == {"missing": [], "stale": [], "orphaned": []}
+
+
 async def test_a_shorter_version_leaves_no_tail_of_the_longer_one(work: Workspace) -> None:
     work.write("a.txt", paragraphs("alpha", 12))
     async with work.open() as index:
