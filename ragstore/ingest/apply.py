@@ -67,7 +67,7 @@ class Applier:
                 return
             await self._set_attributes(state, item.known)
 
-        await self._each(planned, one)
+        await self._each(planned, lambda item: self._setting_aside(item, one))
         await self._swapper.flush()
         return changed
 
@@ -100,14 +100,18 @@ class Applier:
     async def _upsert(self, item: Planned) -> None:
         size = min(max(item.state.size, _LEAST_BYTES), _BYTES_AT_ONCE)
         async with self._budget.hold(size):
-            try:
-                await self._read(item)
-            except PoisonError as error:
-                await self.quarantine(item, error)
-            except TransientError as error:
-                await self._postpone(item, error)
+            await self._setting_aside(item, self._read)
         self._report.bytes_done += item.state.size
         self._clock.tick()
+
+    async def _setting_aside(self, item: Planned, action: Callable[[Planned], Awaitable[None]]) -> None:
+        """Run the action; what is wrong with one blob concerns that blob alone."""
+        try:
+            await action(item)
+        except PoisonError as error:
+            await self.quarantine(item, error)
+        except TransientError as error:
+            await self._postpone(item, error)
 
     async def _read(self, item: Planned) -> None:
         source = self._parts.source_of(item.state.id)
@@ -226,8 +230,8 @@ class Applier:
             sha256=None,
             pipeline=self._parts.pipeline,
         )
-        if item.known and item.known.serves:
-            self._parts.ledger.documents.note(state, as_state="stale")
+        # A blob of which nothing is indexed is noted too, so that its failure ends when it is deleted.
+        self._parts.ledger.documents.note(state, as_state="stale" if item.known and item.known.serves else "new")
         self._report.failed += 1
 
     async def _discard(self, item: Planned) -> None:
@@ -252,6 +256,8 @@ class Applier:
             try:
                 if source is None or await source.state(known.id.path) is None:
                     gone.append(known)
+            except PoisonError:
+                return  # it is there, whatever is wrong with it; the next pass says so
             except TransientError as error:
                 self._report.failed += 1
                 self._report.warn(known.id.name, (f"whether it is gone could not be asked: {error}",))

@@ -13,7 +13,7 @@ from typing_extensions import override
 from ragstore import config
 from ragstore.assembly import Connectors
 from ragstore.config import Settings
-from ragstore.contracts import Embedder, Store
+from ragstore.contracts import Embedder, Source, Store
 from ragstore.index import AsyncIndex
 from ragstore.models import Hit
 from ragstore.testing.faults import FaultyEmbedder
@@ -31,6 +31,7 @@ class Wrapping(Connectors):
     def __init__(self) -> None:
         self.embedders: list[FaultyEmbedder] = []
         self.wrapper: Callable[[Store], Store] = lambda store: store
+        self.source_wrapper: Callable[[Source], Source] = lambda source: source
 
     @override
     def embedder(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Embedder:
@@ -41,6 +42,10 @@ class Wrapping(Connectors):
     @override
     def store(self, settings: Settings, *, collection: str, dimensions: int) -> Store:
         return self.wrapper(super().store(settings, collection=collection, dimensions=dimensions))
+
+    @override
+    def source(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Source:
+        return self.source_wrapper(super().source(kind, options, settings))
 
 
 class Workspace:
