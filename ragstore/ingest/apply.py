@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ragstore.errors import PoisonError, TransientError
@@ -38,6 +38,8 @@ class Applier:
         """What the listing lacks: content found there was moved, not copied."""
         self.moved_away: set[str] = set()
         """Document ids of blobs whose content was found at another path."""
+        self._seen: dict[str, str] = {}
+        """JSON of the attributes that the ledger holds as current where this pass changed them, by document id."""
         self._swapper = Swapper(parts.ledger, parts.store)
         self._supply = VectorSupply(parts.embedder, parts.ledger.vectors(parts.embedder.fingerprint), clock)
         self._content = ContentReader(parts, self._supply, self._swapper)
@@ -54,6 +56,15 @@ class Applier:
 
     # Access columns only: the fast lane.
 
+    async def narrow(self, plan: Plan) -> None:
+        """Have the attributes that the listing shows count at once, beside those of the committed generations: all must grant.
+
+        This takes access away and never gives any, so it waits neither for content nor for a guard, and no blob that cannot be read keeps
+        its old readers.
+        """
+        planned = (*plan.retags, *plan.upserts, *plan.too_large, *plan.deferred)
+        await self._narrow([(item.known, item.state.access) for item in planned if item.known and item.known.serves])
+
     async def retag(self, planned: Sequence[Planned]) -> list[Planned]:
         """Give blobs their present attributes, reading no content. Returns those whose content changed meanwhile."""
         changed: list[Planned] = []
@@ -63,6 +74,7 @@ class Applier:
             if state is None or item.known is None:
                 return  # gone since the listing; the next pass deletes it
             if state.etag != item.known.etag:
+                await self._narrow([(item.known, state.access)])
                 changed.append(Planned(state=state, known=item.known, reason="changed"))
                 return
             await self._set_attributes(state, item.known)
@@ -76,7 +88,7 @@ class Applier:
         self._warn(state)
         columns = self._parts.columns(state.access, known.media_type)
         differs = columns_hash(columns) != known.columns_hash
-        same_access = state.access.to_json() == known.current_access
+        same_access = {known.access, known.current_access} == {state.access.to_json()}
         commit = self._commit(state, known, sha256=known.sha256, columns=columns, pending=differs)
 
         def done() -> None:
@@ -128,7 +140,7 @@ class Applier:
     async def _take(self, item: Planned, fetched: FetchedBlob) -> None:
         known, state = item.known, fetched.state
         if known and known.serves:
-            self._narrow(known, state.access)
+            await self._narrow([(known, state.access)])
             same_bytes = (known.sha256, known.content_type) == (fetched.sha256, state.content_type)
             if same_bytes and known.pipeline == self._parts.pipeline:
                 await self._set_attributes(state, known)
@@ -275,10 +287,15 @@ class Applier:
         if self._failures.pop(document_id, None):
             self._parts.ledger.quarantine.clear([document_id])
 
-    def _narrow(self, known: KnownBlob, access: AccessAttributes) -> None:
+    async def _narrow(self, seen: Iterable[tuple[KnownBlob, AccessAttributes]]) -> None:
         """From now on both sets of attributes must grant, long before the new content is searchable."""
-        if access.to_json() != known.current_access:
-            self._parts.ledger.documents.see_access(known.document_id, access)
+        new: dict[str, AccessAttributes] = {}
+        for known, access in seen:
+            held, now = self._seen.get(known.document_id, known.current_access), access.to_json()
+            if now != held:
+                self._seen[known.document_id] = now
+                new[known.document_id] = access
+        await asyncio.to_thread(self._parts.ledger.documents.see_access, new)
 
     def _refuse_known_poison(self, fetched: FetchedBlob) -> None:
         failure = self._failures.get(fetched.state.id.document_id)

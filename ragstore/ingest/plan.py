@@ -51,6 +51,12 @@ class Plan:
     """In quarantine, and not changed since."""
 
     @property
+    def surely_gone(self) -> list[KnownBlob]:
+        """The deletes that are half of no move, because nothing of their size has come."""
+        come = {planned.state.size for planned in self.upserts}
+        return [known for known in self.deletes if known.size not in come]
+
+    @property
     def likely_moves(self) -> int:
         """How many deletes could be the old half of a move, judged by size alone: only reading the new half can tell."""
         gone = Counter(known.size for known in self.deletes if known.serves)
@@ -92,7 +98,7 @@ def _classify(plan: Plan, state: BlobState, known: KnownBlob | None, baseline: B
         plan.upserts.append(Planned(state=state, known=known, reason="changed" if not same else "again"))
     elif known.pipeline != baseline.pipeline:
         plan.upserts.append(Planned(state=state, known=known, reason="pipeline"))
-    elif baseline.policy_changed or known.current_access != state.access.to_json():
+    elif baseline.policy_changed or {known.access, known.current_access} != {state.access.to_json()}:
         plan.retags.append(Planned(state=state, known=known, reason="changed"))
     else:
         plan.unchanged += 1

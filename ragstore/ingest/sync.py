@@ -31,17 +31,19 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     plan = await make_plan(parts)
     deletes = sum(known.serves for known in plan.deletes)
     indexed = await asyncio.to_thread(_indexed, parts)
-    if not allow_mass_delete:
-        check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
-    remember_locations(parts.ledger, parts.sources)
-    _start(clock.report, plan)
     applier = Applier(parts, clock, plan)
     try:
+        await applier.narrow(plan)
+        if not allow_mass_delete:
+            check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
+        remember_locations(parts.ledger, parts.sources)
+        _start(clock.report, plan)
         await _apply(applier, plan)
         if not allow_mass_delete:
             # Sizes made some deletes look like moves; now the content has spoken.
             check_deletes(deletes - len(applier.moved_away), known=indexed, limits=parts.settings.guard)
-        await applier.delete(plan.deletes)
+        early = {known.document_id for known in plan.surely_gone}
+        await applier.delete([known for known in plan.deletes if known.document_id not in early])
     finally:
         await applier.close()
     clock.report.warn("embedder", applier.language_warnings())
@@ -79,8 +81,9 @@ def _compare(parts: Parts, listing: list[BlobState]) -> Plan:
 
 
 async def _apply(applier: Applier, plan: Plan) -> None:
-    """The fast lane first: nobody waits for an embedding to lose access."""
+    """The fast lane first: nobody waits for an embedding to lose access, and what is gone serves no longer than a move needs it."""
     changed = await applier.retag(plan.retags)
+    await applier.delete(plan.surely_gone)
     for item in plan.too_large:
         await applier.quarantine(item, _too_large(item.state))
     await applier.defer(plan.deferred)

@@ -52,7 +52,9 @@ async def _compare_sources(parts: Parts, found: Differences) -> None:
         if item.known and item.known.serves:
             found.stale.append(item.state.id.name)
     found.stale.extend(
-        item.state.id.name for item in plan.retags if item.known and item.known.current_access != item.state.access.to_json()
+        item.state.id.name
+        for item in plan.retags
+        if item.known and {item.known.access, item.known.current_access} != {item.state.access.to_json()}
     )
     found.orphaned.extend(known.id.name for known in plan.deletes if known.serves)
 

@@ -50,6 +50,7 @@ _WITHDRAW = (
     .where(blobs.c.document_id == bindparam("id"))
     .values(state=bindparam("to_state"), pending=1, chunks=0, title=None, indexed_at=bindparam("now"), generation=blobs.c.generation + 1)
 )
+_SEE = update(blobs).where(blobs.c.document_id == bindparam("id")).values(current_access=bindparam("to_access"))
 _LAST_USE = update(vectors).where(vectors.c.text_hash == bindparam("hash")).values(used_at=bindparam("now"))
 _PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
 
@@ -162,10 +163,11 @@ class Documents:
         with self._connections.write() as connection:
             connection.execute(insert(blobs).on_conflict_do_update(index_elements=["document_id"], set_=changed), [row])
 
-    def see_access(self, document_id: str, access: AccessAttributes) -> None:
-        """Store the attributes as they are now; a hit is readable only if these grant as well as those of its generation."""
-        with self._connections.write() as connection:
-            connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(current_access=access.to_json()))
+    def see_access(self, seen: Mapping[str, AccessAttributes]) -> None:
+        """Store the attributes as they are now, by document id; a hit is readable only if they and those of its generation grant."""
+        if seen:
+            with self._connections.write() as connection:
+                connection.execute(_SEE, [{"id": document_id, "to_access": access.to_json()} for document_id, access in seen.items()])
 
     def forget_rows(self, missing: Mapping[str, Iterable[str]]) -> None:
         """These chunks (by document id) are not in the store: list them no more, and have the next run read their blobs again."""

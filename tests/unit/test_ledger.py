@@ -88,7 +88,7 @@ def test_attributes_seen_before_the_content_is_indexed_restrict_at_once(ledger: 
     state = blob("x", tags={"allow": "everyone"})
     ledger.documents.mark_pending([state])
     ledger.documents.commit([commit_of(state)])
-    ledger.documents.see_access(state.id.document_id, blob("x").access)
+    ledger.documents.see_access({state.id.document_id: blob("x").access})
     chunk = ledger.documents.committed(["x-a"])["x-a"]
     assert chunk.generation_access.tags == {"allow": "everyone"}
     assert chunk.current_access.tags == {}

@@ -1,0 +1,97 @@
+"""Access that is taken away: it counts in the pass that sees it, whatever else that pass cannot do."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from ragstore.errors import GuardError, PoisonError, TransientError
+from ragstore.models import BlobState, FetchedBlob
+from tests.support.workspace import Workspace, found, paragraphs, texts
+
+
+@pytest.fixture(params=["memory", "lancedb"])
+def work(request: pytest.FixtureRequest, tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path, store=request.param)
+
+
+async def test_a_blob_that_cannot_be_read_loses_the_readers_that_its_listing_lacks(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.write("a.txt", paragraphs("alpha", 3), allow="staff")
+    async with work.open() as index:
+        await index.sync()
+        work.write("a.txt", paragraphs("gamma", 3), allow="board")
+
+        async def fetch(path: str, spool: Path) -> FetchedBlob | None:
+            raise TransientError(f"{path} is throttled")
+
+        monkeypatch.setattr(index._assembly.sources()[0], "fetch", fetch)
+        assert (await index.sync()).failed == 1
+        assert await texts(index, "alpha", "Bob") == []
+        assert await texts(index, "alpha", "Ada")
+
+
+@pytest.mark.parametrize("error", [TransientError("it never rests"), PoisonError("encrypted", "its key is not ours")])
+async def test_a_blob_that_cannot_be_looked_at_keeps_nobody_from_losing_access(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    for name in ("a.txt", "b.txt"):
+        work.write(name, paragraphs(name, 3), allow="staff")
+    async with work.open() as index:
+        await index.sync()
+        for name in ("a.txt", "b.txt"):
+            work.allow(name, "board")
+        source = index._assembly.sources()[0]
+        look = source.state
+
+        async def state(path: str) -> BlobState | None:
+            if path == "a.txt":
+                raise error
+            return await look(path)
+
+        monkeypatch.setattr(source, "state", state)
+        await index.sync()
+        assert await found(index, "paragraph", "Bob") == []
+
+
+async def test_a_pass_that_the_guard_stops_still_takes_access_away_and_the_next_one_gives_it(tmp_path: Path) -> None:
+    work = Workspace(tmp_path)
+    work.write("a.txt", paragraphs("alpha", 3), allow="staff")
+    work.write("b.txt", paragraphs("beta", 3), allow="board")
+    for number in range(30):
+        work.write(f"gone{number}.txt", paragraphs(f"gone{number}", 1), allow="board")
+    async with work.open() as index:
+        await index.sync()
+        for file in work.docs.glob("gone*"):
+            file.unlink()
+        work.allow("a.txt", "board")
+        work.allow("b.txt", "staff")
+        with pytest.raises(GuardError):
+            await index.sync()
+        assert await found(index, "paragraph", "Bob") == []
+        assert "docs/a.txt" in (await index.verify()).stale
+        report = await index.sync(allow_mass_delete=True)
+        assert (report.retagged, report.deleted) == (2, 30)
+        assert {hit.blob for hit in await found(index, "paragraph", "Bob")} == {"docs/b.txt"}
+
+
+async def test_a_deleted_blob_serves_no_longer_while_new_content_is_embedded(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    work.write("a.txt", paragraphs("alpha", 3))
+    async with work.open() as index:
+        await index.sync()
+        (work.docs / "a.txt").unlink()
+        work.write("new.txt", paragraphs("gamma", 9))
+        work.embedder.fail()
+        seen: list[int] = []
+        embed = work.embedder.embed
+
+        async def watching(texts_: Sequence[str], *, purpose: Literal["document", "query"]) -> object:
+            if purpose == "document":
+                seen.append(len(await found(index, "alpha", "Bob")))
+            return await embed(texts_, purpose=purpose)
+
+        monkeypatch.setattr(work.embedder, "embed", watching)
+        await index.sync()
+        assert seen == [0]
