@@ -35,7 +35,8 @@ MAX_DEPTH: Final = 60
 """Of parentheses and `not` within each other."""
 
 _ATTRIBUTES: Final = ("account", "container", "path", "media_type", "tag", "metadata")
-_SHOWN: Final = 60
+_SHOWN: Final = 40
+"""Characters of the filter in a message."""
 
 _TOKEN: Final = re.compile(
     r"""[ \t\r\n]*(?:
@@ -246,8 +247,8 @@ class _Parser:
 
 
 def _message(text: str, at: int, problem: str, remedy: str) -> str:
-    """The problem, the part of the filter around it on one line, and a caret under the place."""
-    start = max(0, at - _SHOWN)
-    excerpt = "".join(character if character.isprintable() else "\u00b7" for character in text[start : at + _SHOWN // 2])
-    found = "the end" if at >= len(text) else f"character {at + 1}"
-    return f"filter: {problem} at {found}: {remedy}\n  {excerpt}\n  {' ' * (at - start)}^"
+    """The problem, its place with the words that stand there, and the remedy: one line, as every error."""
+    if at >= len(text):
+        return f"filter: {problem} at the end: {remedy}"
+    rest = "".join(character if character.isprintable() else "\u00b7" for character in text[at : at + _SHOWN])
+    return f"filter: {problem} at character {at + 1}, before >>{rest}{'...' if at + _SHOWN < len(text) else ''}<<: {remedy}"
