@@ -44,6 +44,8 @@ class _Folder:
     """Its place in the file system, free of links."""
     linked: bool
     """Whether a link led here."""
+    linked_by: int | None
+    """Whose link it was, where that user may show only files of its own."""
     is_unicode: bool
 
 
@@ -55,12 +57,19 @@ class _Skipped:
     first_link: str = ""
     special: int = 0
 
+    def add_link(self, path: str) -> None:
+        """Count a link that is not followed."""
+        self.links += 1
+        self.first_link = self.first_link or path
+
 
 class Tree:
     """The files under one folder, under a prefix, that the globs admit.
 
     - A link to a file is followed where it leads to a regular file inside the root. A link to a folder is followed where it leads to a
       folder inside the root that does not contain the link; links to folders below it are not followed again, so that no loop can arise.
+    - A link shows what its owner owns, and nothing else: access goes by paths, so it could put a file that its owner may not read under a
+      path that others may. Links of the superuser, of this process's user and of the owner of the root lead to anything.
     - What leaves the root, dangles, or is neither file nor folder is skipped, and a walk logs how many there were.
     - `hidden_files` are skipped like the names in `HIDDEN`.
     """
@@ -71,6 +80,7 @@ class Tree:
         self._globs = globs
         self._hidden_files = hidden_files
         self._real_root = root
+        self._trusted = frozenset[int]()
         self._hidden_places = hidden_files
 
     def walk(self) -> Iterator[FoundFile]:
@@ -92,7 +102,7 @@ class Tree:
             folders.extend(reversed(below))
         if skipped.links or skipped.special:
             _LOG.warning(
-                "folder.skipped: %d links that lead out of %s or nowhere (the first is %r), %d special files",
+                "folder.skipped: %d links that lead out of %s, nowhere, or to a file of another owner (the first is %r), %d special files",
                 skipped.links,
                 self._root,
                 skipped.first_link,
@@ -122,14 +132,15 @@ class Tree:
         """The root, which is looked up anew each time: it may be a link that somebody turned to another folder."""
         try:
             place = os.path.realpath(self._root, strict=True)
-            is_folder = stat.S_ISDIR(os.stat(place).st_mode)  # noqa: PTH116 - paths that are not Unicode stay plain strings here
+            status = os.stat(place)  # noqa: PTH116 - paths that are not Unicode stay plain strings here
         except OSError as error:
             raise _folder_error(self._root, error) from error
-        if not is_folder:
+        if not stat.S_ISDIR(status.st_mode):
             raise ConfigError(f"{self._root!r} is not a folder; set `path` to the folder to index")
         self._real_root = place
+        self._trusted = frozenset({0, status.st_uid, _own_id()})
         self._hidden_places = frozenset(os.path.realpath(file) for file in self._hidden_files)
-        return _Folder(path="", place=place, linked=False, is_unicode=True)
+        return _Folder(path="", place=place, linked=False, linked_by=None, is_unicode=True)
 
     def _entries(self, folder: _Folder) -> list[tuple[os.DirEntry[str], str]]:
         """What is in the folder, each with the name to show for it."""
@@ -161,32 +172,52 @@ class Tree:
         """What stands at `place`, through at most one link. `path` ends with the shown name, `place` with the real one."""
         shown_as_is = path.rpartition("/")[2] == os.path.basename(place)  # noqa: PTH119 - as above
         linked = stat.S_ISLNK(status.st_mode)
+        linked_by = folder.linked_by
         if linked:
             target = self._target(place)
             reached = None if target is None else _lstat(target)
             if target is None or reached is None:
-                skipped.links += 1
-                skipped.first_link = skipped.first_link or path
+                skipped.add_link(path)
                 return None
+            linked_by = self._bound(place, target, status.st_uid) if linked_by is None else linked_by
             place, status = target, reached
         if stat.S_ISDIR(status.st_mode):
             if linked and (folder.linked or _contains(place, folder.place)):
                 return None  # its files are found on another way
-            return self._folder(place, path, folder, is_unicode=shown_as_is, linked=linked)
+            return self._folder(place, path, folder, is_unicode=shown_as_is, linked=linked, linked_by=linked_by)
         if not stat.S_ISREG(status.st_mode):
             skipped.special += 1
             return None
         if place in self._hidden_places or not self._wants(path):
             return None
+        if linked_by not in {None, status.st_uid}:
+            skipped.add_link(path)
+            return None
         return FoundFile(path=path, file=place, stat=status, is_unicode=folder.is_unicode and shown_as_is)
 
-    def _folder(self, place: str, path: str, parent: _Folder, *, is_unicode: bool, linked: bool = False) -> _Folder | None:
+    def _bound(self, link: str, target: str, owner: int) -> int | None:
+        """The owner, where its link may show only what it owns. Trust does not go on from a trusted link to others on the way."""
+        try:
+            first = os.path.join(os.path.dirname(link), os.readlink(link))  # noqa: PTH115, PTH118, PTH120 - as above
+        except OSError:
+            return owner  # it was replaced just now
+        return None if owner in self._trusted and os.path.normpath(first) == target else owner
+
+    def _folder(
+        self, place: str, path: str, parent: _Folder, *, is_unicode: bool, linked: bool = False, linked_by: int | None = None
+    ) -> _Folder | None:
         below = f"{path}/"
         if not below.startswith(self._prefix) and not self._prefix.startswith(below):
             return None
         if self._globs.prunes(path):
             return None
-        return _Folder(path=below, place=place, linked=linked or parent.linked, is_unicode=is_unicode and parent.is_unicode)
+        return _Folder(
+            path=below,
+            place=place,
+            linked=linked or parent.linked,
+            linked_by=linked_by if linked else parent.linked_by,
+            is_unicode=is_unicode and parent.is_unicode,
+        )
 
     def _wants(self, path: str) -> bool:
         return path.startswith(self._prefix) and self._globs.admits(path)
@@ -219,6 +250,12 @@ def _lstat(place: str) -> os.stat_result | None:
         if error.errno in _NO_NAME:
             return None
         raise _folder_error(os.path.dirname(place), error) from error  # noqa: PTH120 - as above
+
+
+def _own_id() -> int:
+    """Of the user of this process; systems without such numbers give 0 for every owner."""
+    own = getattr(os, "geteuid", None)
+    return own() if own is not None else 0
 
 
 def _contains(folder: str, place: str) -> bool:

@@ -116,6 +116,36 @@ async def test_links_inside_the_root_are_followed_and_those_that_leave_it_are_sk
         assert await source.state(path) is None
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only the superuser can give files away")
+async def test_a_link_shows_what_its_owner_owns_and_nothing_else(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With rules over paths, a link could put a file that its owner may not read under a path that it may."""
+    eve, ann = 1234, 1235
+    for name, owner in (("secret/pay.md", ann), ("secret/eve.md", eve), ("secret/deep/plan.md", ann), ("secret/deep/own.md", eve)):
+        os.chown(write(root / name), owner, owner)
+    (root / "public").mkdir()
+    links = {
+        "pay.md": "../secret/pay.md",
+        "own.md": "../secret/eve.md",
+        "all": "../secret",
+        "by-admin.md": "../secret/pay.md",
+        "twice": "all",
+    }
+    for name, target in links.items():
+        (root / "public" / name).symlink_to(target)
+        if name not in {"by-admin.md", "twice"}:
+            os.lchown(root / "public" / name, eve, eve)
+    source = source_of(root)
+    assert [path for path in await paths(source) if path.startswith("public/")] == [
+        "public/all/deep/own.md",
+        "public/all/eve.md",
+        "public/by-admin.md",
+        "public/own.md",
+    ]
+    assert "another owner" in caplog.text
+    for path in ("public/pay.md", "public/all/pay.md", "public/all/deep/plan.md", "public/twice/pay.md"):
+        assert await source.state(path) is None
+
+
 async def test_a_prefix_may_lead_through_a_link_and_end_within_a_name(root: Path) -> None:
     write(root / "v2" / "guide" / "a.md")
     write(root / "v2" / "guests.md")
