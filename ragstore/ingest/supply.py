@@ -78,17 +78,16 @@ class VectorSupply:
             asked = [(key, *self._waiting.pop(key)) for key in list(islice(self._waiting, _LOOKED_UP))]
             if not self._waiting:
                 self._wake.clear()
-            missing = await self._from_cache(asked)
-            for start in range(0, len(missing), _BATCH):
-                await self._embed(missing[start : start + _BATCH])
+            try:
+                missing = await self._from_cache(asked)
+                for start in range(0, len(missing), _BATCH):
+                    await self._embed(missing[start : start + _BATCH])
+            except Exception as error:  # noqa: BLE001 - handed to each document that waits for it: a worker that died would let them wait for ever
+                self._fail(asked, error)
 
     async def _from_cache(self, asked: list[_Asked]) -> list[_Asked]:
         """Hand out what is cached; returns the rest."""
-        try:
-            found = await asyncio.to_thread(self._cache.get, [key for key, _, _ in asked])
-        except Exception as error:  # noqa: BLE001 - handed to each document that waits for it
-            self._fail(asked, error)
-            return []
+        found = await asyncio.to_thread(self._cache.get, [key for key, _, _ in asked])
         self.count_reused(len(found))
         for key, _, future in asked:
             if key in found:
