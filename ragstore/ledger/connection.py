@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,43 +11,56 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from sqlalchemy import Connection, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
+from sqlalchemy.pool import NullPool
 
 from ragstore.errors import ConfigError, IndexLockedError
 from ragstore.ledger import schema
+from ragstore.ledger.failures import not_writable, translated
 
 
 class Connections:
-    """Transactions on one ledger. Reading needs no lock; `lock_for_writing` is for the one process that writes."""
+    """Transactions on one ledger. Reading needs no lock; `lock_for_writing` is for the one process that writes.
+
+    A ledger that this user may not change is opened for reading only. Every block raises `ConfigError` where the file is damaged or may
+    not be used so, `OutageError` where its disk is full or fails.
+    """
 
     def __init__(self, url: str, *, base: Path) -> None:
         """`sqlite:///relative.db` starts from `base`. Raises `ConfigError` for another kind of URL, or a ledger of a newer ragstore."""
         self._file = sqlite_file(url, base)
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._engine = create_engine(f"sqlite:///{self._file}", connect_args={"timeout": 30})
-        event.listen(self._engine, "connect", _set_pragmas)
         self._writing = threading.Lock()
         self._lock = FileLock(f"{self._file}.lock", thread_local=False)
-        with self.write() as connection:
-            schema.prepare(connection)
+        self._read_only = self._file.exists() and not (os.access(self._file, os.W_OK) and os.access(self._file.parent, os.W_OK))
+        self._engine = _reading_engine(self._file) if self._read_only else _writing_engine(self._file)
+        if self._read_only:
+            with self.read() as connection:
+                schema.check(connection)
+        else:
+            with self.write() as connection:
+                schema.prepare(connection)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for reading; sees what was committed before."""
-        with self._engine.connect() as connection:
+        with translated(self._file), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """A transaction: all of it or nothing, durable when the block is left. One at a time in this process."""
-        with self._writing, self._engine.begin() as connection:
+        if self._read_only:
+            raise not_writable(self._file)
+        with translated(self._file), self._writing, self._engine.begin() as connection:
             yield connection
 
     @contextmanager
     def lock_for_writing(self) -> Iterator[None]:
         """Be the one writer. Raises `IndexLockedError`, naming the process that has the lock."""
+        if self._read_only:
+            raise not_writable(self._file)
         note = Path(f"{self._file}.writer")
         try:
             self._lock.acquire(timeout=0)
@@ -80,6 +94,28 @@ def sqlite_file(url: str, base: Path) -> Path:
             f"[ledger] url: a SQLite file is needed, such as 'sqlite:///.ragstore/ledger.db', not {parsed.get_backend_name()!r}"
         )
     return (base / parsed.database).absolute()
+
+
+def _writing_engine(file: Path) -> Engine:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {str(file.parent)!r} of the ledger cannot be made: {error.strerror or error}") from error
+    engine = create_engine(f"sqlite:///{file}", connect_args={"timeout": 30})
+    event.listen(engine, "connect", _set_pragmas)
+    return engine
+
+
+def _reading_engine(file: Path) -> Engine:
+    """A connection for each block, because what is the right way to open the file depends on whether somebody writes at that moment."""
+
+    def connect() -> sqlite3.Connection:
+        log = file.with_name(f"{file.name}-wal")
+        # Without a log beside it nobody has the file open for writing, and SQLite could not make the log's index in such a folder.
+        alone = not log.exists() or log.stat().st_size == 0
+        return sqlite3.connect(f"{file.as_uri()}?mode=ro{'&immutable=1' if alone else ''}", uri=True, timeout=30, check_same_thread=False)
+
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)
 
 
 def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DB-API connection has no common type

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sqlalchemy import Column, Connection, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text, insert, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+    update,
+)
 
 from ragstore.errors import ConfigError
 
@@ -109,9 +124,25 @@ def prepare(connection: Connection) -> None:
         connection.execute(insert(settings).values(key="schema_version", value=str(SCHEMA_VERSION)))
         return
     version = int(found)
-    if version > SCHEMA_VERSION:
-        raise ConfigError(f"this ledger was written by a newer ragstore (schema {version}, known here: {SCHEMA_VERSION}); upgrade ragstore")
+    _refuse_newer(version)
     while version < SCHEMA_VERSION:
         MIGRATIONS[version](connection)
         version += 1
         connection.execute(update(settings).where(settings.c.key == "schema_version").values(value=str(version)))
+
+
+def check(connection: Connection) -> None:
+    """Raises `ConfigError` where the ledger, which may not be changed, is of another version."""
+    prepared = connection.dialect.has_table(connection, settings.name)
+    found = connection.execute(select(settings.c.value).where(settings.c.key == "schema_version")).scalar_one_or_none() if prepared else 0
+    version = int(found or 0)
+    _refuse_newer(version)
+    if version < SCHEMA_VERSION:
+        raise ConfigError(
+            "this ledger was written by an older ragstore: make it and its folder writable, so that it can be brought up to date"
+        )
+
+
+def _refuse_newer(version: int) -> None:
+    if version > SCHEMA_VERSION:
+        raise ConfigError(f"this ledger was written by a newer ragstore (schema {version}, known here: {SCHEMA_VERSION}); upgrade ragstore")

@@ -1,8 +1,10 @@
 """The ledger: a swap is all or nothing, one process writes, and nothing is forgotten that is still needed."""
 
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -208,3 +210,97 @@ def test_a_ledger_of_a_newer_ragstore_is_refused(tmp_path: Path) -> None:
 def test_another_kind_of_ledger_is_refused_with_the_form_that_works(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sqlite:///"):
         Ledger(url, base=tmp_path)
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> Path:
+    """The file of a ledger that holds one committed chunk, closed."""
+    ledger = Ledger(URL, base=tmp_path)
+    ledger.documents.mark_pending([blob("x")])
+    ledger.documents.commit([commit_of(blob("x"))])
+    ledger.close()
+    return tmp_path / "ledger.db"
+
+
+@contextmanager
+def not_ours(*places: Path) -> Iterator[None]:
+    """These may not be written. Root may write everywhere, so for root the answer of the system is replaced."""
+    modes = [place.stat().st_mode for place in places]
+    real = os.access
+    denied = {str(place) for place in places}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "access", lambda path, mode: not (mode == os.W_OK and str(path) in denied) and real(path, mode))
+        for place, mode in zip(places, modes, strict=True):
+            place.chmod(mode & ~0o222)
+        try:
+            yield
+        finally:
+            for place, mode in zip(places, modes, strict=True):
+                place.chmod(mode)
+
+
+def test_a_ledger_in_a_folder_that_may_not_be_written_is_read_and_never_changed(indexed: Path) -> None:
+    before = indexed.read_bytes()
+    with not_ours(indexed, indexed.parent):
+        ledger = Ledger(URL, base=indexed.parent)
+        assert list(ledger.documents.committed(["x-a"])) == ["x-a"]
+        with pytest.raises(ConfigError, match="may not be written"):
+            ledger.set_setting("key", "value")
+        with pytest.raises(ConfigError, match="may not be written"), ledger.writing():
+            pass
+        ledger.close()
+    assert indexed.read_bytes() == before
+    assert [file.name for file in indexed.parent.iterdir()] == ["ledger.db"]
+
+
+def test_a_reader_without_rights_sees_what_a_living_writer_has_just_committed(indexed: Path) -> None:
+    writer = Ledger(URL, base=indexed.parent)
+    writer.set_setting("key", "new")
+    with not_ours(indexed, indexed.parent):
+        reader = Ledger(URL, base=indexed.parent)
+        assert reader.setting("key") == "new"
+    writer.set_setting("key", "newer")
+    assert reader.setting("key") == "newer"
+    writer.close()
+    assert reader.setting("key") == "newer"
+    reader.close()
+
+
+@pytest.mark.parametrize("damage", [lambda old: b"\x07" * len(old), lambda old: old[:10_000], lambda old: old[:4096] + b"\xff" * len(old)])
+def test_a_damaged_ledger_is_an_error_that_says_how_to_go_on(indexed: Path, damage: Callable[[bytes], bytes]) -> None:
+    indexed.write_bytes(damage(indexed.read_bytes()))
+    with pytest.raises(ConfigError, match=r"is damaged .* ragstore index"):
+        Ledger(URL, base=indexed.parent)
+
+
+def test_a_ledger_that_is_a_folder_or_lies_where_none_can_be_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").mkdir()
+    with pytest.raises(ConfigError, match=r"ledger\.db"):
+        Ledger(URL, base=tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be made"):
+        Ledger("sqlite:///file/ledger.db", base=tmp_path)
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    script = """
+import resource, signal, sys
+from pathlib import Path
+from ragstore.errors import OutageError
+from ragstore.ledger import Ledger
+ledger = Ledger("sqlite:///ledger.db", base=Path(sys.argv[1]))
+ledger.set_setting("kept", "yes")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))
+try:
+    for number in range(100):
+        ledger.set_setting(f"key{number}", "x" * 10_000)
+except OutageError as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False)
+    assert "free space" in ended.stdout, ended.stderr
+    ledger = Ledger(URL, base=tmp_path)
+    assert ledger.setting("kept") == "yes"
+    ledger.set_setting("key", "there is room again")
+    ledger.close()
