@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from typing import Final, Generic, TypeVar
 from ragstore.errors import AccessError, ConfigError
 
 Content = TypeVar("Content")
+
+_log = logging.getLogger("ragstore.access")
 
 _SETTLED_NS: Final = 100_000_000
 """Two writes within one tick of the file system's clock have the same time: a file younger than this is read again."""
@@ -27,6 +30,7 @@ class WatchedFile(Generic[Content]):
         self._parse = parse
         self._lock = threading.Lock()
         self._signature: tuple[int, ...] | None = None
+        self._reported: str | None = None
         self._content = self._read()
 
     def current(self) -> Content:
@@ -37,8 +41,17 @@ class WatchedFile(Generic[Content]):
                     self._content = self._read()
             except ConfigError as error:
                 self._signature = None
-                raise AccessError(f"access is denied to everyone until this is mended: {error}") from error
+                self._report(str(error))
+                # Whoever asks may be anybody, and the reason may quote paths and ids: that is for the log.
+                raise AccessError(f"access is denied to everyone until {self.path.name!r} is mended; the log says what is wrong") from error
+            self._reported = None
             return self._content
+
+    def _report(self, reason: str) -> None:
+        """Once for each thing that is wrong, not for each caller."""
+        if reason != self._reported:
+            self._reported = reason
+            _log.error("access.policy_unreadable: %s", reason)
 
     def _stat(self) -> tuple[int, ...]:
         try:

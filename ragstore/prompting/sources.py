@@ -13,6 +13,15 @@ from ragstore.models import Citation, Hit
 _GAP: Final = 3
 """Characters between two chunks that still adjoin: chunking leaves out the white space at a cut."""
 _LABEL_LENGTH: Final = 200
+_INVISIBLE: Final = re.compile("[\U000e0000-\U000e007f]")
+"""Tag characters: nobody sees them, but a model reads them as the ASCII text that they shadow."""
+_CONTROL: Final = re.compile(
+    r"<(?=[|\uff5c][^\s<>|\uff5c]{1,64}[|\uff5c]>"  # <|im_end|> and its relatives, also with full-width bars
+    r"|/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn)>|</?SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\])"
+)
+"""Where the tokens begin that end a message or change the role in chat templates. Servers that fill such a template with text, and then
+read all of it as tokens, would let a document end the user's message."""
 _BREAKS: Final = re.compile(r"[\s\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
@@ -112,7 +121,9 @@ def boundary_for(query: str, hits: Sequence[Hit]) -> str:
     """
     material = "\0".join([query, *(part for hit in hits for part in (hit.blob, hit.title or "", hit.heading or "", hit.text))])
     digest = hashlib.blake2b(material.encode("utf-8", "surrogatepass"), digest_size=6)
-    while digest.hexdigest() in material.lower():
+    # Also in what the parts become on the way: cleaned, and joined where chunks adjoin.
+    forms = "\0".join([material, _plain(material), *(_plain(passage.text) for passage in passages(hits))]).lower()
+    while digest.hexdigest() in forms:
         digest.update(b"\0")
     return digest.hexdigest()
 
@@ -162,10 +173,15 @@ def _source(index: int, passage: Passage, boundary: str) -> Source:
 
 def _one_line(text: str | None) -> str:
     """A name or title that cannot pretend to be a line of its own."""
-    line = _BREAKS.sub(" ", text or "").strip()
-    return line if len(line) <= _LABEL_LENGTH else line[: _LABEL_LENGTH - 3] + "..."
+    line = _BREAKS.sub(" ", _INVISIBLE.sub("", text or "")).strip()
+    return _harmless(line if len(line) <= _LABEL_LENGTH else line[: _LABEL_LENGTH - 3] + "...")
 
 
 def _plain(text: str) -> str:
-    """Text that every tokenizer and every HTTP body can take."""
-    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")
+    """Text that every tokenizer and every HTTP body can take, and that no chat template reads as more than text."""
+    return _harmless(_INVISIBLE.sub("", text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")))
+
+
+def _harmless(text: str) -> str:
+    """The text with a blank behind the first character of each control token; a person reads on as if nothing were there."""
+    return _CONTROL.sub(lambda found: f"{found[0]} ", text)

@@ -239,6 +239,17 @@ def test_rules_that_become_unreadable_deny_everyone_until_they_are_mended(tmp_pa
     assert policy.grants(principal("alice"), attributes())
 
 
+def test_what_is_wrong_with_the_rules_is_for_the_log_and_not_for_whoever_asks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    policy = rules_policy(tmp_path, '"**" = "alice"')
+    (tmp_path / "rules.toml").write_text('"merger-with-acme/**" = 3', encoding="utf-8")
+    for _ in range(3):
+        with pytest.raises(AccessError) as refused:
+            policy.filter_for(principal("alice"))
+        assert "acme" not in str(refused.value)
+        assert str(tmp_path) not in str(refused.value)
+    assert caplog.text.count("merger-with-acme") == 1
+
+
 def test_fingerprints_tell_the_places_of_the_list_apart() -> None:
     policies = [OpenPolicy(), METADATA, TAGS, GroupsPolicy(tag_key="acl"), GroupsPolicy(metadata_key="acl")]
     assert len({policy.fingerprint for policy in policies}) == len(policies)
