@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from ragstore import config
 from ragstore.access import principal_for
@@ -22,6 +23,8 @@ from ragstore.ingest.verify import verify as compare_all
 from ragstore.models import Hit, Principal, Prompt
 from ragstore.prompting import PromptBuilder
 from ragstore.retrieval import Retriever
+
+Answer = TypeVar("Answer")
 
 _LAST_SYNC = "last_sync"
 _PROMPT_HITS = 24
@@ -116,11 +119,13 @@ class AsyncIndex:
         per_blob: int | None = None,
     ) -> list[Hit]:
         """Up to `limit` hits that this principal may read, best first. See `ragstore.retrieval.Retriever.search`."""
-        return await self._retriever().search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob)
+        return await self._ask(
+            lambda retriever: retriever.search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob)
+        )
 
     async def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
         """One chunk by its id; None where there is none, and where this principal may not read it."""
-        return await self._retriever().chunk(chunk_id, principal=principal)
+        return await self._ask(lambda retriever: retriever.chunk(chunk_id, principal=principal))
 
     async def prompt(
         self,
@@ -138,9 +143,15 @@ class AsyncIndex:
         builder = PromptBuilder(count_tokens=embedder.count_tokens, template=self._settings.base / template if template else None)
         return builder.build(query, hits, max_tokens=max_tokens or self._settings.prompt.max_tokens)
 
-    def _retriever(self) -> Retriever:
-        embedder, store = self._assembly.reading()
-        return Retriever(store=store, embedder=embedder, policy=self._assembly.policy, committed=self._assembly.ledger.documents.committed)
+    async def _ask(self, question: Callable[[Retriever], Awaitable[Answer]]) -> Answer:
+        """The answer of the collection that is there now: one that was replaced meanwhile (`reembed`) may have been gone when it answered."""
+        assembly = self._assembly
+        while True:
+            embedder, store = assembly.reading()
+            retriever = Retriever(store=store, embedder=embedder, policy=assembly.policy, committed=assembly.ledger.documents.committed)
+            answer = await question(retriever)
+            if assembly.reading()[1] is store:
+                return answer
 
     # Seeing what is there.
 

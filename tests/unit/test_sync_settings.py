@@ -1,10 +1,14 @@
 """Passes after something other than a blob has changed: embedder, chunk size, policy, store; and hostile values on the whole path."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from ragstore.contracts import TextQuery, VectorQuery
 from ragstore.errors import ConfigError, EmbedderChangedError, OutageError, TransientError
+from ragstore.filters import Filter
+from ragstore.models import Match
 from ragstore.testing.faults import CrashingStore, SimulatedCrash
 from tests.support.workspace import Workspace, found, paragraphs, texts
 
@@ -195,3 +199,25 @@ async def test_no_spool_file_is_left_behind(tmp_path: Path) -> None:
         await index.plan()
     assert [file for file in (tmp_path / ".ragstore").rglob("*") if file.name.startswith("part-")] == []
     assert list((tmp_path / ".ragstore").glob("plan-*")) == []
+
+
+async def test_a_search_that_loses_its_collection_to_a_re_embedding_is_answered_from_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Workspace(tmp_path, store="lancedb")
+    work.write("a.txt", paragraphs("alpha", 3))
+    async with work.open() as reader, work.open() as first:
+        await first.sync()
+        assert len(await texts(reader, "alpha", "Bob")) == 3
+        work.sections["embedder"] = {"type": "hash", "model": "other"}
+        _, store = reader._assembly.reading()
+        search, replacing, reports = store.search, asyncio.Lock(), []
+
+        async def losing(query: VectorQuery | TextQuery, *, filter: Filter, limit: int) -> list[Match]:
+            async with replacing, work.open() as writer:
+                reports.append(await writer.sync(reembed=True))
+            return await search(query, filter=filter, limit=limit)
+
+        monkeypatch.setattr(store, "search", losing)  # between choosing a collection and asking it
+        assert len(await texts(reader, "alpha", "Bob")) == 3
+        assert [report.chunks_embedded for report in reports] == [3, 0]
