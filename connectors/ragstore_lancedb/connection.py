@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from ragstore.errors import ConfigError
+from ragstore_lancedb.allocation import give_back_large_blocks
 
 if TYPE_CHECKING:
     from lancedb.db import AsyncConnection
@@ -119,6 +120,7 @@ def load_lancedb() -> ModuleType:
             import lancedb
         finally:
             pydantic.validate_call = eager
+        give_back_large_blocks()
         return lancedb
 
 

@@ -1,0 +1,28 @@
+"""A process in, the same one out with an allocator that gives large blocks back: memory stays flat while a collection is written."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from typing import Final
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_LARGE: Final = 128 * 1024
+"""Bytes; where glibc begins by itself, before it adapts."""
+
+
+def give_back_large_blocks() -> None:
+    """Have glibc map every block from 128 kB on by itself, and unmap it when it is freed. Elsewhere nothing happens.
+
+    By default glibc raises that limit to the largest block that was freed, up to 32 MB, and takes what is below it from one of several
+    heaps, which cannot shrink under anything that is still in use. Lance allocates megabytes for moments, on many threads: measured,
+    writing 400 thousand rows leaves 420 MB resident with the default, and 200 MB so, in the same time. Whoever runs the process has the
+    last word: where a variable `MALLOC_..._` or `GLIBC_TUNABLES` is set, nothing is changed.
+    """
+    if platform.libc_ver()[0] != "glibc" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+    libc.mallopt(_M_TRIM_THRESHOLD, _LARGE)
