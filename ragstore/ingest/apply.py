@@ -153,11 +153,11 @@ class Applier:
             await self._finish(item, fetched, generation, columns, moved_from=None)
 
     def _next_generation(self, state: BlobState, known: KnownBlob | None) -> Generation:
-        listed = self._parts.ledger.documents.chunks(known.document_id) if known and known.serves else []
+        documents = self._parts.ledger.documents
         return Generation(
             document_id=state.id.document_id,
             number=(known.generation if known else 0) + 1,
-            kept=frozenset(record.chunk_id for record in listed),
+            kept=documents.chunk_ids(known.document_id) if known and known.serves else frozenset(),
         )
 
     async def _adopt(self, item: Planned, fetched: FetchedBlob, generation: Generation) -> bool:
@@ -179,6 +179,7 @@ class Applier:
     ) -> None:
         known, state = item.known, fetched.state
         self._report.warn(state.id.name, tuple(generation.warnings))
+        stale = generation.stale()
         retag = columns if known and known.serves and known.columns_hash != columns_hash(columns) else None
         commit = Commit(
             state=state,
@@ -188,8 +189,8 @@ class Applier:
             pipeline=self._parts.pipeline,
             columns_hash=columns_hash(columns),
             expected_generation=generation.number - 1,
-            chunks=tuple(generation.records),
-            pending=bool(generation.stale) or retag is not None,
+            chunks=generation.records,
+            pending=bool(stale) or retag is not None,
         )
 
         def done() -> None:
@@ -198,7 +199,7 @@ class Applier:
             self._mended(state.id.document_id)
             self._clock.tick()
 
-        await self._swapper.finish(Swap(commit=commit, stale=generation.stale, retag=retag, done=done))
+        await self._swapper.finish(Swap(commit=commit, stale=stale, retag=retag, done=done))
 
     def _count(self, known: KnownBlob | None, *, moved: bool) -> None:
         if known and known.serves:

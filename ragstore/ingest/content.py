@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -13,7 +12,7 @@ from ragstore.ingest.language import Scripts
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.supply import VectorSupply
 from ragstore.ingest.swap import Swapper
-from ragstore.ledger import ChunkRecord
+from ragstore.ledger import ChunkRecord, PackedChunks
 from ragstore.models import AccessColumns, Block, Chunk, FetchedBlob, Row, chunk_id
 
 _GROUP = 256
@@ -31,30 +30,39 @@ class Generation:
     number: int
     kept: frozenset[str]
     """Chunk ids of the committed generation: their rows are in the store already."""
-    records: list[ChunkRecord] = field(default_factory=list)
+    records: PackedChunks = field(default_factory=PackedChunks)
     media_type: str = ""
     title: str | None = None
     warnings: list[str] = field(default_factory=list)
-    _occurrences: Counter[str] = field(default_factory=Counter)
+    _seen: set[int] = field(default_factory=set)
+    """Text hashes, as numbers: half the memory of strings."""
+    _repeated: dict[int, int] = field(default_factory=dict)
+    """How often a text came again."""
 
-    @property
     def stale(self) -> frozenset[str]:
         """Chunk ids that the committed generation has and this one has not."""
-        return self.kept - {record.chunk_id for record in self.records}
+        return self.kept.difference(self.records.chunk_ids()) if self.kept else self.kept
 
     def add(self, chunk: Chunk) -> ChunkRecord:
         """List a chunk; equal texts in one document are told apart by their occurrence."""
         record = ChunkRecord(
-            chunk_id=chunk_id(self.document_id, chunk.text_hash, self._occurrences[chunk.text_hash]),
+            chunk_id=chunk_id(self.document_id, chunk.text_hash, self._occurrence(chunk.text_hash)),
             start=chunk.start,
             end=chunk.end,
             page=chunk.page,
             heading=chunk.heading,
             text_hash=chunk.text_hash,
         )
-        self._occurrences[chunk.text_hash] += 1
         self.records.append(record)
         return record
+
+    def _occurrence(self, text_hash: str) -> int:
+        number = int(text_hash, 16)
+        if number not in self._seen:
+            self._seen.add(number)
+            return 0
+        self._repeated[number] = self._repeated.get(number, 0) + 1
+        return self._repeated[number]
 
 
 class ContentReader:

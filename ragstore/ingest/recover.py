@@ -20,9 +20,9 @@ async def recover(parts: Parts, pending: Sequence[KnownBlob]) -> None:
     async for key in parts.store.keys([known.document_id for known in pending]):
         stored[key.document_id].append(key)
     writes: list[Write] = []
-    missing: dict[str, set[str]] = {}
+    missing: dict[str, frozenset[str]] = {}
     for known in pending:
-        listed = {record.chunk_id for record in parts.ledger.documents.chunks(known.document_id)} if known.serves else set()
+        listed = parts.ledger.documents.chunk_ids(known.document_id) if known.serves else frozenset()
         keys = stored[known.document_id]
         writes.extend(_corrections(parts, known, listed, keys))
         if lacking := listed - {key.chunk_id for key in keys}:
@@ -33,7 +33,7 @@ async def recover(parts: Parts, pending: Sequence[KnownBlob]) -> None:
     await asyncio.to_thread(parts.ledger.documents.clear_pending, [known.document_id for known in pending])
 
 
-def _corrections(parts: Parts, known: KnownBlob, listed: set[str], keys: Sequence[RowKey]) -> list[Write]:
+def _corrections(parts: Parts, known: KnownBlob, listed: frozenset[str], keys: Sequence[RowKey]) -> list[Write]:
     """The writes that make the stored rows of one document what the ledger says."""
     # A generation that was being written when it failed is one above the committed one.
     generation = known.generation + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ragstore.contracts import Embedder, PutRows, Store
@@ -29,11 +29,9 @@ async def reembed(ledger: Ledger, *, old: Store, new: Store, embedder: Embedder,
     clock.report.bytes_total = sum(blob.size for blob in known)
     try:
         for group in _groups(known):
-            listed = {record.chunk_id for blob in group for record in ledger.documents.chunks(blob.document_id)}
-            rows = [row async for row in old.rows([blob.document_id for blob in group]) if row.chunk_id in listed]
-            for some in _slices(rows):
-                await new.apply([PutRows(rows=await _with_new_vectors(some, supply))])
-            clock.report.chunks += len(rows)
+            async for rows in _listed_rows(group, ledger, old):
+                await new.apply([PutRows(rows=await _with_new_vectors(rows, supply))])
+                clock.report.chunks += len(rows)
             clock.report.bytes_done += sum(blob.size for blob in group)
             clock.tick()
     finally:
@@ -59,6 +57,15 @@ def _groups(known: Iterable[KnownBlob]) -> Iterator[list[KnownBlob]]:
         yield group
 
 
-def _slices(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    for start in range(0, len(rows), _TEXTS_AT_ONCE):
-        yield rows[start : start + _TEXTS_AT_ONCE]
+async def _listed_rows(blobs: Sequence[KnownBlob], ledger: Ledger, store: Store) -> AsyncIterator[list[Row]]:
+    """The committed rows of these blobs, some at a time: one blob alone may have more than memory holds."""
+    listed = {chunk_id for blob in blobs for chunk_id in ledger.documents.chunk_ids(blob.document_id)}
+    rows: list[Row] = []
+    async for row in store.rows([blob.document_id for blob in blobs]):
+        if row.chunk_id in listed:
+            rows.append(row)
+        if len(rows) >= _TEXTS_AT_ONCE:
+            yield rows
+            rows = []
+    if rows:
+        yield rows

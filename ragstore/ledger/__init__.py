@@ -12,11 +12,11 @@ from ragstore.ledger import vectors as vector_cache
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.documents import Documents
 from ragstore.ledger.quarantine import Quarantine
-from ragstore.ledger.records import ChunkRecord, Commit, Failure, KnownBlob, State
+from ragstore.ledger.records import ChunkRecord, Commit, Failure, KnownBlob, PackedChunks, State
 from ragstore.ledger.schema import settings
 from ragstore.ledger.vectors import Vectors
 
-__all__ = ["ChunkRecord", "Commit", "Failure", "KnownBlob", "Ledger", "State", "Vectors"]
+__all__ = ["ChunkRecord", "Commit", "Failure", "KnownBlob", "Ledger", "PackedChunks", "State", "Vectors"]
 
 
 class Ledger:

@@ -52,6 +52,8 @@ _WITHDRAW = (
 )
 _SEE = update(blobs).where(blobs.c.document_id == bindparam("id")).values(current_access=bindparam("to_access"))
 _LAST_USE = update(vectors).where(vectors.c.text_hash == bindparam("hash")).values(used_at=bindparam("now"))
+_ROWS_AT_ONCE = 5_000
+"""Chunks are inserted so many at a time: a blob may have hundreds of thousands."""
 _PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
 
 
@@ -87,6 +89,11 @@ class Documents:
                 )
                 for row in found
             ]
+
+    def chunk_ids(self, document_id: str) -> frozenset[str]:
+        """The ids of the committed chunks of one blob."""
+        with self._connections.read() as connection:
+            return frozenset(connection.execute(select(chunks.c.chunk_id).where(chunks.c.document_id == document_id)).scalars())
 
     def all_chunk_ids(self) -> Iterator[tuple[str, str]]:
         """(document id, chunk id) of every committed chunk."""
@@ -225,22 +232,22 @@ def _replace_chunks(connection: Connection, new: Mapping[str, Sequence[ChunkReco
     gone = old - {record.text_hash for records in new.values() for record in records} if old else old
     if gone:
         connection.execute(_LAST_USE, [{"hash": text_hash, "now": now} for text_hash in gone])
-    rows = [
-        {
-            "chunk_id": record.chunk_id,
-            "document_id": document_id,
-            "ordinal": ordinal,
-            "start": record.start,
-            "end": record.end,
-            "page": record.page,
-            "heading": record.heading,
-            "text_hash": record.text_hash,
-        }
-        for document_id, records in new.items()
-        for ordinal, record in enumerate(records)
-    ]
-    if rows:
-        connection.execute(insert(chunks), rows)
+    rows = (_chunk_row(document_id, place, record) for document_id, records in new.items() for place, record in enumerate(records))
+    for some_rows in batches(rows, _ROWS_AT_ONCE):
+        connection.execute(insert(chunks), some_rows)
+
+
+def _chunk_row(document_id: str, ordinal: int, record: ChunkRecord) -> dict[str, Any]:
+    return {
+        "chunk_id": record.chunk_id,
+        "document_id": document_id,
+        "ordinal": ordinal,
+        "start": record.start,
+        "end": record.end,
+        "page": record.page,
+        "heading": record.heading,
+        "text_hash": record.text_hash,
+    }
 
 
 def _identity(blob: BlobId) -> dict[str, Any]:
