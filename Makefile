@@ -14,7 +14,7 @@ test: $(VENV)/.installed-test
 	HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE) $(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
 
 test-long: $(VENV)/.installed-test
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest --timeout=3600 $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest --timeout=3600 -o faulthandler_timeout=3000 $(PYTEST_ARGS)
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python tests/benchmarks/run.py

@@ -25,7 +25,7 @@ settings.register_profile("dev", max_examples=50, deadline=None, suppress_health
 settings.register_profile(
     "ci", max_examples=100, deadline=None, derandomize=True, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("long", max_examples=5000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("long", max_examples=1000, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("debug", max_examples=10, deadline=None, verbosity=Verbosity.verbose)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 

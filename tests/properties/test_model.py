@@ -197,6 +197,6 @@ class LanceDBMachine(Machine):
 _MANY = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 TestOnMemory = pytest.mark.timeout(3600)(MemoryMachine.TestCase)
-TestOnMemory.settings = settings(max_examples=500 if _MANY else 40, stateful_step_count=30 if _MANY else 14)
+TestOnMemory.settings = settings(max_examples=60 if _MANY else 30, stateful_step_count=30 if _MANY else 14)
 TestOnLanceDB = pytest.mark.timeout(3600)(LanceDBMachine.TestCase)
-TestOnLanceDB.settings = settings(max_examples=100 if _MANY else 8, stateful_step_count=20 if _MANY else 10)
+TestOnLanceDB.settings = settings(max_examples=20 if _MANY else 8, stateful_step_count=20 if _MANY else 10)
