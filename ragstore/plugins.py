@@ -35,15 +35,20 @@ def load(kind: Kind, name: str) -> Any:  # noqa: ANN401 - the caller knows which
     found: list[EntryPoint] = list(entry_points(group=f"ragstore.{kind}", name=name))
     if not found:
         near = difflib.get_close_matches(name, names(kind), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ConfigError(f"no {kind[:-1]} of type {name!r}{hint} Known: {', '.join(names(kind))}")
+        hint = f"did you mean {near[0]!r}? Known" if near else "known"
+        raise ConfigError(f"no {kind[:-1]} of type {name!r}; {hint}: {', '.join(names(kind))}")
     try:
         return found[0].load()
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
-            raise
-        raise ConfigError(f"the {kind[:-1]} {name!r} needs a package that is not installed: pip install 'ragstore[{extra}]'") from error
+        missing = (error.name or "").partition(".")[0]
+        extra = _EXTRAS.get(missing)
+        remedy = f"pip install 'ragstore[{extra}]'" if extra else f"the module {missing!r}, see {_origin(found[0])}"
+        raise ConfigError(f"the {kind[:-1]} {name!r} needs a package that is not installed: {remedy}") from error
+
+
+def _origin(entry: EntryPoint) -> str:
+    """Who brought this connector, for somebody who must mend its installation."""
+    return f"the requirements of {entry.dist.name!r}" if entry.dist else entry.value
 
 
 def build(kind: Kind, name: str, options: Mapping[str, object], **context: object) -> Any:  # noqa: ANN401 - as `load`
@@ -55,7 +60,13 @@ def build(kind: Kind, name: str, options: Mapping[str, object], **context: objec
     from pydantic import ConfigDict, ValidationError, create_model
 
     cls = load(kind, name)
-    hints = get_type_hints(cls.__init__)
+    try:
+        hints = get_type_hints(cls.__init__)
+    except NameError as error:
+        raise ConfigError(
+            f"the {kind[:-1]} {name!r} cannot be built: {error.name!r} in the types of its constructor must be imported at run time, "
+            "not under TYPE_CHECKING, because options are checked by these types"
+        ) from error
     parameters = [p for p in inspect.signature(cls).parameters.values() if p.kind is not p.VAR_KEYWORD]
     wanted = {p.name: value for p in parameters for key, value in context.items() if key == p.name}
     fields = {p.name: (hints.get(p.name, object), ... if p.default is p.empty else p.default) for p in parameters if p.name not in wanted}
