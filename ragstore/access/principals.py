@@ -17,6 +17,7 @@ LOCAL_PRINCIPAL: Final = Principal(id="local", name="local")
 """Who asks in mode `open` when nobody is named: the user of this machine."""
 
 _KEYS: Final = ("id", "name", "groups", "attributes")
+_HOW: Final = 'write who asks into the file of [access] principals: [{"id": "ada", "name": "Ada", "groups": ["staff"]}]'
 
 
 class Principals:
@@ -49,7 +50,7 @@ class Principals:
             ids = ", ".join(principal.id for principal in found)
             raise ConfigError(f"the principal {shorten(name_or_id)} is ambiguous: name it by its id ({ids})")
         if not known:
-            raise ConfigError(f"the principal {shorten(name_or_id)} is unknown: [access] principals names no file, or an empty one")
+            raise ConfigError(f"the principal {shorten(name_or_id)} is unknown, because nobody is listed: {_HOW}")
         near = difflib.get_close_matches(name_or_id[:200], [principal.name for principal in known], n=1)
         hint = f"; did you mean {shorten(near[0])}?" if near else ""
         raise ConfigError(f"the principal {shorten(name_or_id)} is unknown{hint}")
