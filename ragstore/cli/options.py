@@ -23,6 +23,10 @@ Config = Annotated[
         "--config", "-c", metavar="FILE", callback=_inherit, help="The configuration. Default: ./ragstore.toml, where there is one."
     ),
 ]
+ConfigToWrite = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", callback=_inherit, help="The file to write. Default: ./ragstore.toml."),
+]
 AsJson = Annotated[bool, typer.Option("--json", callback=_inherit, help="One JSON document on stdout, nothing else.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", callback=_inherit, help="Say more on stderr; show where a bug is.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", callback=_inherit, help="No notes and no progress on stderr; errors only.")]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ragstore.cli import opening
-from ragstore.cli.options import AsJson, Config, Quiet, Verbose
+from ragstore.cli.options import AsJson, ConfigToWrite, Quiet, Verbose
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
 from ragstore.errors import ConfigError
@@ -26,6 +26,15 @@ Place = Annotated[
         help="What to index: a folder or the URL of an Azure container. Default: this folder.",
     ),
 ]
+
+
+_STARTERS: Final[dict[tuple[str, AccessMode], dict[str, str]]] = {
+    ("folder", "open"): {},
+    ("folder", "groups"): {"principals.json": "[]\n", "tags.json": "{}\n"},
+    ("azure-blob", "open"): {},
+    ("azure-blob", "groups"): {"principals.json": "[]\n"},
+}
+"""What the configuration refers to, by type of source and access mode: it must be there for the first run."""
 
 
 class Access(StrEnum):
@@ -52,7 +61,7 @@ def init(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    config: Config = None,
+    config: ConfigToWrite = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -64,21 +73,36 @@ def init(
     file = config or opening.DEFAULT_FILE
     section = _relative_to(opening.source_section(source or "."), file)
     mode: AccessMode = "groups" if access is Access.GROUPS or (access is None and section["type"] != "folder") else "open"
-    written = [_write(file, render(section, mode), force=force)]
-    if mode == "groups" and not (principals := file.parent / "principals.json").exists():
-        written.append(_write(principals, "[]\n", force=False))
+    beside = _STARTERS[section["type"], mode]
+    written = [_write(file, render(section, mode, exclude=_within(section, file, mode)), force=force)]
+    for starter, text in beside.items():
+        if not (file.parent / starter).exists():
+            written.append(_write(file.parent / starter, text, force=False))
     if as_json:
         terminal.json({"files": [str(name) for name in written], "access": mode})
     else:
         for name in written:
             terminal.line(f"wrote {name}")
-    readers = (
-        "every caller may read everything"
-        if mode == "open"
-        else "a blob is read by the ids in its index tag 'allowed'; say who asks in principals.json"
-    )
-    terminal.note(f"access mode {mode!r}: {readers}; see [access]. Next: ragstore plan, then ragstore index")
+    terminal.note(f"access mode {mode!r}: {_readers(section['type'], mode)}; see [access]. Next: ragstore plan, then ragstore index")
     return Exit.DONE
+
+
+def _readers(kind: str, mode: AccessMode) -> str:
+    if mode == "open":
+        return "every caller may read everything"
+    where = """, given by tags.json: {"reports/may.pdf": {"allowed": "staff hr"}}""" if kind == "folder" else ""
+    asks = """[{"id": "ada", "name": "Ada", "groups": ["staff"]}]"""
+    return f"a blob is read by the ids in its index tag 'allowed'{where}; nobody is allowed yet. Who asks stands in principals.json: {asks}"
+
+
+def _within(section: dict[str, str], file: Path, mode: AccessMode) -> list[str]:
+    """Globs for the files that say who may read what, where they would be indexed themselves; the source leaves out its tags anyway."""
+    folder, home = (file.parent / section.get("path", "")).resolve(), file.parent.resolve()
+    if section["type"] != "folder" or not home.is_relative_to(folder):
+        return []
+    names = [file.name, *(["principals.json", "access-rules.toml"] if mode == "groups" else [])]
+    inside = [str(PurePosixPath(home.relative_to(folder).as_posix(), name)) for name in names]
+    return [name for name in inside if name != str(opening.DEFAULT_FILE)]  # which the source leaves out as well
 
 
 def _relative_to(section: dict[str, str], file: Path) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from ragstore.errors import ConfigError
@@ -21,7 +21,7 @@ _FOLDER: Final = """
 type = "folder"
 path = {place}
 # container = "docs"                # its name in results; default: the folder's
-# tags = "tags.json"                # index tags of files: {{"path": {{"key": "value"}}}}
+{hash}tags = "tags.json"{pad}                # index tags of files: {{"reports/may.pdf": {{"allowed": "staff hr"}}}}
 """
 
 _AZURE: Final = """
@@ -41,8 +41,11 @@ url = {place}
 _ANY_SOURCE: Final = """\
 # prefix = "reports/"               # only paths that start so
 # include = ["**/*.md", "**/*.pdf"] # only these; default: all
+{exclude}# max_bytes = 268_435_456           # a larger blob goes to quarantine unread
+"""
+
+_EXCLUDE: Final = """\
 # exclude = ["drafts/**"]           # but not these
-# max_bytes = 268_435_456           # a larger blob goes to quarantine unread
 """
 
 _OPEN: Final = """
@@ -111,12 +114,19 @@ max_tokens = 3000                   # of the whole prompt
 """
 
 
-def render(source: Mapping[str, str], access: AccessMode) -> str:
-    """The text of the file. `source` is what `opening.source_section` gives. Raises `ConfigError` for a place that TOML cannot hold."""
-    section = (
-        _FOLDER.format(place=toml_string(source["path"])) if source["type"] == "folder" else _AZURE.format(place=toml_string(source["url"]))
-    )
-    return _HEAD + section + _ANY_SOURCE + (_GROUPS if access == "groups" else _OPEN) + _REST
+def render(source: Mapping[str, str], access: AccessMode, *, exclude: Sequence[str] = ()) -> str:
+    """The text of the file. `source` is what `opening.source_section` gives, `exclude` the globs to start with.
+
+    Raises `ConfigError` for a place that TOML cannot hold.
+    """
+    if source["type"] == "folder":
+        commented, pad = ("", "  ") if access == "groups" else ("# ", "")
+        section = _FOLDER.format(place=toml_string(source["path"]), hash=commented, pad=pad)
+    else:
+        section = _AZURE.format(place=toml_string(source["url"]))
+    names = f"exclude = [{', '.join(map(toml_string, exclude))}]"
+    left_out = f"{names:35} # but not these\n" if exclude else _EXCLUDE
+    return _HEAD + section + _ANY_SOURCE.format(exclude=left_out) + (_GROUPS if access == "groups" else _OPEN) + _REST
 
 
 def toml_string(text: str) -> str:

@@ -47,6 +47,35 @@ def test_without_an_argument_this_folder_is_the_source(here: Path) -> None:
     assert (settings.source[0].options["path"], settings.access.mode) == (".", "groups")
 
 
+def test_the_files_for_a_folder_with_groups_work_as_soon_as_somebody_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "docs" / "keys.md").write_text("Every access key is replaced after ninety days.")
+    assert run(["init", "docs", "--access", "groups", "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["files"] == ["ragstore.toml", "principals.json", "tags.json"]
+    (here / "tags.json").write_text('{"keys.md": {"allowed": "staff"}}')
+    (here / "principals.json").write_text('[{"id": "bob", "name": "Bob", "groups": ["staff"]}]')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGSTORE_EMBEDDER__TYPE", "hash")
+        assert run(["index", "-q"]) == Exit.DONE
+        capsys.readouterr()
+        assert run(["search", "access key", "--as", "Bob", "--json"]) == Exit.DONE
+    assert [hit["blob"] for hit in json.loads(capsys.readouterr().out)["hits"]] == ["docs/keys.md"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left_out"),
+    [
+        (["."], None),
+        ([".", "--access", "groups"], ["principals.json", "access-rules.toml"]),
+        ([".", "--config", "docs/r.toml"], ["docs/r.toml"]),
+        (["docs", "--access", "groups"], None),
+    ],
+)
+def test_files_that_say_who_may_read_what_are_not_indexed_themselves(here: Path, arguments: list[str], left_out: list[str] | None) -> None:
+    assert run(["init", *arguments]) == Exit.DONE
+    file = here / "docs" / "r.toml" if "--config" in arguments else here / "ragstore.toml"
+    assert config.load(file, environ={}).source[0].options.get("exclude") == left_out
+
+
 def test_a_file_that_is_there_stays_unless_force_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "ragstore.toml").write_text("mine")
     assert run(["init", "docs"]) == Exit.USAGE
