@@ -62,7 +62,9 @@ def settings_for_indexing(config: Path | None, source: str | None, terminal: Ter
     file = _file(config)
     if file is not None:
         settings = load(file)
-        return Pass(settings=_with_source(settings, where) if where else settings, to_remember=None)
+        settings = _with_source(settings, where) if where else settings
+        _warn_of_no_readers(settings, terminal)
+        return Pass(settings=settings, to_remember=None)
     before = _remembered()
     where = where or before
     settings = _without_file(where)
@@ -72,6 +74,19 @@ def settings_for_indexing(config: Path | None, source: str | None, terminal: Ter
     if where is not None and "?" in where.get("url", ""):
         terminal.note("the shared access signature of the URL is not remembered; the next pass needs it again, or RAGSTORE_SOURCE__SAS_ENV")
     return Pass(settings=settings, to_remember=where)
+
+
+def _warn_of_no_readers(settings: Settings, terminal: Terminal) -> None:
+    """Files have no metadata, and tags only where a file gives them: a list of readers that cannot exist is a slip, not a decision."""
+    if settings.access.rules is not None or settings.access.mode != "groups":
+        return
+    for source in settings.source:
+        if source.type == "folder" and (settings.access.metadata_key or not source.options.get("tags")):
+            what = "its files have no metadata" if settings.access.metadata_key else "its files have no index tags"
+            terminal.note(
+                f"nobody may read anything from the folder {source.options.get('path')!r}, because {what}: "
+                "name a file of tags in [source] tags and its key in [access] tag_key, or a file of globs in [access] rules"
+            )
 
 
 def source_section(source: str) -> dict[str, str]:
@@ -112,14 +127,25 @@ def _without_file(where: Mapping[str, str] | None) -> Settings:
 
 
 def _with_source(settings: Settings, where: Mapping[str, str]) -> Settings:
-    """The argument is relative to where the command runs, not to where the file lies."""
+    """The argument is relative to where the command runs, not to where the file lies. A configured place keeps its tags and all."""
     from ragstore.config import from_mapping
 
     absolute = {key: str(Path(value).expanduser().absolute()) if key == "path" else value for key, value in where.items()}
-    alone = from_mapping({"access": {"mode": "open"}, "source": absolute}, base=settings.base, environ=_without_source(os.environ))
+    named = _address(absolute, settings.base)
+    configured = tuple(source for source in settings.source if _address(source.options, settings.base) == named)
+    if not configured:
+        alone = from_mapping({"access": {"mode": "open"}, "source": absolute}, base=settings.base, environ=_without_source(os.environ))
+        configured = alone.source
     # One source was named, not the whole index: what came from others stays.
     guard = settings.guard.model_copy(update={"other_containers": "keep"})
-    return settings.model_copy(update={"source": alone.source, "guard": guard})
+    return settings.model_copy(update={"source": configured, "guard": guard})
+
+
+def _address(where: Mapping[str, Any], base: Path) -> str:
+    """Equal for two ways to write one place. A URL with a shared access signature is another one: it brings its own credential."""
+    if "path" in where:
+        return os.path.realpath(base / Path(where["path"]).expanduser())
+    return str(where.get("url") or "").rstrip("/")
 
 
 def _without_source(environ: Mapping[str, str]) -> dict[str, str]:
