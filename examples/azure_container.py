@@ -36,7 +36,7 @@ def main() -> None:
     question = " ".join(sys.argv[1:]) or "what is in here?"
     with ragstore.open(settings(url)) as index:
         report = index.sync()
-        print(f"{report.blobs} blobs: {report.added} added, {report.changed} changed, {report.chunks_embedded} chunks embedded")
+        print(f"blobs: {report.blobs}, added: {report.added}, changed: {report.changed}, chunks embedded: {report.chunks_embedded}")
         for failure in index.failures():
             print(f"not indexed: {failure['blob']}: {failure['reason']}")
         for hit in index.search(question, principal=index.principal(), limit=3):

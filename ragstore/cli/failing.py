@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ragstore.cli import opening, tables
 from ragstore.cli.options import AsJson, Config, Quiet, Verbose
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
-from ragstore.cli.terminal import Terminal
+from ragstore.cli.terminal import Terminal, plain
 from ragstore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Blob = Annotated[str | None, typer.Argument(metavar="BLOB", show_default=False, help="container/path, as `list` shows it. Default: all.")]
 
@@ -46,8 +49,9 @@ def list_failures(*, config: Config = None, as_json: AsJson = False, verbose: Ve
     if as_json:
         terminal.json(found)
     elif found:
-        rows = [{**failure, "since": _short(failure["since"])} for failure in found] if terminal.styled else found
-        tables.show_rows(rows, ["blob", "kind", "reason", "attempts", "since"], terminal, "failures")
+        for failure in found:
+            _show(failure, terminal)
+        terminal.note("mend them, leave them out ([source] exclude), or hear no more of them: ragstore failures drop")
     else:
         terminal.note("every blob could be indexed")
     return Exit.DONE
@@ -79,9 +83,17 @@ def _change(blob: str | None, config: Path | None, *, retry: bool) -> int:
     return number
 
 
-def _short(moment: str) -> str:
-    """`2026-01-31T09:30:00+00:00` as day and minute, one below the other where the column is narrow."""
-    return moment[:16].replace("T", " ")
+def _show(failure: Mapping[str, Any], terminal: Terminal) -> None:
+    """Tab-separated in a pipe; on a terminal the name with the reason below it, because a table would cut up both."""
+    if not terminal.styled:
+        terminal.line("\t".join(plain(str(failure[column])) for column in ("blob", "kind", "reason", "attempts", "since")))
+        return
+    from rich.padding import Padding
+    from rich.text import Text
+
+    terminal.show(Text(plain(failure["blob"]), style="bold"))
+    since = f"  ({tables.counted(failure['attempts'], 'attempt')}, since {failure['since'][:16].replace('T', ' ')} UTC)"
+    terminal.show(Padding(Text(plain(f"{failure['kind']}: {failure['reason']}")).append(since, style="dim"), (0, 0, 0, 3)))
 
 
 def _told(number: int, terminal: Terminal, what: str) -> Exit:

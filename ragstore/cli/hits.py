@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ragstore.cli.tables import counted
 from ragstore.cli.terminal import Terminal, plain
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def show_prompt(prompt: Prompt, terminal: Terminal) -> None:
         terminal.line(f"--- {message['role']} ---")
         for line in message["content"].split("\n"):
             terminal.line(line)
-    terminal.line(f"--- {len(prompt.citations)} citations, {prompt.tokens} tokens ---")
+    terminal.line(f"--- {counted(len(prompt.citations), 'citation')}, {counted(prompt.tokens, 'token')} ---")
     for citation in prompt.citations:
         place = _place(citation)
         terminal.line(

@@ -37,7 +37,7 @@ def plan(
     settings = opening.settings_for_indexing(config, source, terminal).settings
     with open_index(settings) as opened, progress.shown(terminal) as bar:
         report = opened.plan(progress=bar)
-    _tell(report, terminal, tables.PLANNED)
+    _tell(report, terminal, tables.PLANNED, why="the reasons stand above, those of an earlier run in: ragstore failures")
     return Exit.DONE
 
 
@@ -61,13 +61,13 @@ def index(
     work = opening.settings_for_indexing(config, source, terminal)
     with work.remembered(), open_index(work.settings) as opened, progress.shown(terminal) as bar:
         report = opened.sync(allow_mass_delete=allow_mass_delete, reembed=reembed, progress=bar)
-    _tell(report, terminal, tables.APPLIED)
+    _tell(report, terminal, tables.APPLIED, why="see why with: ragstore failures")
     if report.held_back:
         return Exit.STOPPED
     return Exit.DONE if report.is_clean else Exit.INCOMPLETE
 
 
-def _tell(report: SyncReport, terminal: Terminal, title: str) -> None:
+def _tell(report: SyncReport, terminal: Terminal, title: str, *, why: str) -> None:
     if terminal.as_json:
         terminal.json(report.as_dict())
     else:
@@ -77,6 +77,6 @@ def _tell(report: SyncReport, terminal: Terminal, title: str) -> None:
     if not report.blobs:
         terminal.note("the source holds no blob that its prefix and globs admit")
     if report.quarantined:
-        terminal.note(f"{report.quarantined} blobs cannot be indexed; see why with: ragstore failures")
+        terminal.note(f"{tables.counted(report.quarantined, 'blob')} cannot be indexed; {why}")
     if report.failed:
-        terminal.note(f"{report.failed} blobs could not be read now; the next run tries them again")
+        terminal.note(f"{tables.counted(report.failed, 'blob')} could not be read now; the next run tries again")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -48,6 +49,8 @@ Exit codes:
 An error is one line on stderr; stdout stays empty, with --json too."""
 """The epilog of every `--help`. The first line keeps the formatter from filling the paragraph."""
 
+_LINE_BREAKS: Final = re.compile(r"\s*[\r\n]\s*")
+"""In messages of other libraries, some of which write paragraphs."""
 _USAGE_ERROR: Final[type[BaseException]] = typer.BadParameter.__bases__[0]
 """The base of all complaints over a command line; typer has no public name for it in every version."""
 
@@ -126,7 +129,7 @@ def _usage(error: BaseException) -> str:
 
 def _complain(message: str, *, label: str = "error: ") -> None:
     try:
-        say(f"{label}{message}")
+        say(f"{label}{_LINE_BREAKS.sub(' ', message.strip())}")
     except OSError:
         _broken_pipe()
 

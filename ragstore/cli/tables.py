@@ -25,7 +25,13 @@ _NAMES: Final = {
     "attempts": "tries",
     "last_event": "last pass",
     "lag_seconds": "lag (s)",
+    "store unindexed_rows": "store unindexed rows",
 }
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 blob`, `2,000 blobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def show_report(report: SyncReport, terminal: Terminal, title: str) -> None:
@@ -54,9 +60,8 @@ def show_pairs(pairs: Mapping[str, object], terminal: Terminal, title: str) -> N
         return
     from rich.table import Table
 
-    table = Table(
-        title=plain(title), title_justify="left", title_style="bold", show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
+    _show_title(title, terminal)
+    table = Table(show_header=False, box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column(style="dim")
     table.add_column(justify="right", overflow="fold")
     for name, value in pairs.items():
@@ -73,7 +78,8 @@ def show_rows(rows: Sequence[Mapping[str, object]], columns: Sequence[str], term
     from rich import box
     from rich.table import Table
 
-    table = Table(title=plain(title), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    _show_title(title, terminal)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         table.add_column(_NAMES.get(column, column), overflow="fold")
     for row in rows:
@@ -86,6 +92,13 @@ def show_names(groups: Mapping[str, Iterable[str]], terminal: Terminal) -> None:
     for heading, names in groups.items():
         for name in names:
             terminal.line(f"{heading}\t{plain(name)}")
+
+
+def _show_title(title: str, terminal: Terminal) -> None:
+    """Above the table and not in it: rich would wrap a title to the width of its table."""
+    from rich.text import Text
+
+    terminal.show(Text(plain(title), style="bold"))
 
 
 def _cell(text: str) -> Any:  # noqa: ANN401 - rich is imported late

@@ -215,3 +215,11 @@ def test_an_estimate_is_never_less_than_what_is_done(report: SyncReport, elapsed
     assert now.total is None or now.total >= now.done
     assert now.seconds_left is None or now.seconds_left >= 0
     describe(now)
+
+
+@pytest.mark.parametrize(
+    ("command", "line"), [("plan", "planned, nothing was changed"), ("failures", "docs/bro\\x1b]0;x\\x07ken.pdf"), ("status", "feeds")]
+)
+def test_titles_and_names_stand_in_one_line_however_narrow_their_table(indexed: Path, command: str, line: str) -> None:
+    _, shown = _on_a_terminal(indexed, command)
+    assert line in [_OWN_STYLE.sub("", one).strip() for one in shown.splitlines()]
