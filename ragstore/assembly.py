@@ -20,6 +20,7 @@ from ragstore.ledger import Ledger
 from ragstore.ledger.connection import sqlite_file
 from ragstore.parsing import ParserPool
 
+_ACCESS_MODE = "access_mode"
 _SPECIAL_TOKENS = 2
 """A model of the BERT family puts one token before and one after a text."""
 
@@ -115,6 +116,7 @@ class Assembly:
         holding = self.holding()
         if holding is None:
             raise ConfigError("nothing is indexed yet; run: ragstore index")
+        self.check_access_mode()
         embedder = self.embedder(holding.type, holding.options)
         if embedder.fingerprint != holding.fingerprint:
             raise EmbedderChangedError(
@@ -122,6 +124,20 @@ class Assembly:
                 f"{embedder.fingerprint!r}); bring the model back, or run: ragstore index --reembed"
             )
         return embedder, self.store(holding)
+
+    def note_access_mode(self, *, complete: bool) -> None:
+        """Remember under which mode the index is made: access control from the beginning of a pass, `open` when one has come to its end."""
+        if complete or self.policy.mode != "open":
+            self.ledger.set_setting(_ACCESS_MODE, self.policy.mode)
+
+    def check_access_mode(self) -> None:
+        """A configuration that was lost or mistaken for another must not open what one with access control has indexed: `ConfigError`."""
+        made_with = self.ledger.setting(_ACCESS_MODE)
+        if self.policy.mode == "open" and made_with not in {None, "open"}:
+            raise ConfigError(
+                f"this index was made with [access] mode = {made_with!r}, and is now asked with 'open', by which everybody may read all of "
+                "it; name the configuration it was made with (--config FILE), or, if everybody may, run with this one: ragstore index"
+            )
 
     def writing(self) -> Parts:
         """The parts for a pass. Raises `EmbedderChangedError` where the configured embedder is not the one that the index holds."""

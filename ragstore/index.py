@@ -16,9 +16,10 @@ from ragstore.assembly import Assembly, Connectors
 from ragstore.config import ConnectorSettings, Settings
 from ragstore.ingest.estimate import estimate
 from ragstore.ingest.reembed import reembed as fill_new_collection
+from ragstore.ingest.repair import repair_store
 from ragstore.ingest.report import Clocked, Progress, SyncReport
 from ragstore.ingest.sync import sync as run_pass
-from ragstore.ingest.verify import Differences, repair_store
+from ragstore.ingest.verify import Differences
 from ragstore.ingest.verify import verify as compare_all
 from ragstore.models import Hit, Principal, Prompt
 from ragstore.prompting import PromptBuilder
@@ -66,7 +67,10 @@ class AsyncIndex:
         async with self._writing:
             with self._assembly.ledger.writing():
                 paid = await self._reembed(progress) if reembed else SyncReport()
-                report = await run_pass(self._assembly.writing(), allow_mass_delete=allow_mass_delete, progress=progress)
+                parts = self._assembly.writing()
+                self._assembly.note_access_mode(complete=False)
+                report = await run_pass(parts, allow_mass_delete=allow_mass_delete, progress=progress)
+                self._assembly.note_access_mode(complete=True)
                 report.chunks_embedded += paid.chunks_embedded
                 report.tokens += paid.tokens
                 report.seconds += paid.seconds
@@ -83,6 +87,7 @@ class AsyncIndex:
         assembly = self._assembly
         parts = assembly.parts(assembly.holding() or assembly.configured())
         if repair:
+            assembly.check_access_mode()
             async with self._writing:
                 with assembly.ledger.writing():
                     await repair_store(parts)
@@ -144,7 +149,7 @@ class AsyncIndex:
         return builder.build(query, hits, max_tokens=max_tokens or self._settings.prompt.max_tokens)
 
     async def _ask(self, question: Callable[[Retriever], Awaitable[Answer]]) -> Answer:
-        """The answer of the collection that is there now: one that was replaced meanwhile (`reembed`) may have been gone when it answered."""
+        """The answer of the collection that is there now: one replaced meanwhile (`reembed`) may have been gone when it answered."""
         assembly = self._assembly
         while True:
             embedder, store = assembly.reading()

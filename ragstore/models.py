@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import numpy as np
@@ -258,6 +258,11 @@ class Principal:
     """Ids of all groups, transitive."""
     attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Custom security attributes, always lists."""
+
+    def __post_init__(self) -> None:
+        """Raises `TypeError` for groups in one text, each letter of which would count as a group."""
+        if isinstance(cast("object", self.groups), str):
+            raise TypeError("the groups of a principal are a set of ids, not one text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

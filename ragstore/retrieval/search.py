@@ -38,6 +38,9 @@ class Retriever:
 
     What the store says is a proposal. A hit must be in the ledger's committed list, and both the attributes with which its generation was
     read and the current ones must grant; a store that ignores its filter, or that lags behind, costs time and shows nothing.
+
+    What remains is this: a store weighs words by how rare they are in the whole collection. Whoever may read documents that hold a word
+    can learn from scores roughly how many other chunks hold it, not which, and nothing else of them. Keep apart what even that would tell.
     """
 
     def __init__(self, *, store: Store, embedder: Embedder, policy: Policy, committed: Committed, reranker: Reranker | None = None) -> None:

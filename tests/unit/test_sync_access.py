@@ -6,8 +6,9 @@ from typing import Literal
 
 import pytest
 
-from ragstore.errors import GuardError, PoisonError, TransientError
-from ragstore.models import BlobState, FetchedBlob
+from ragstore.errors import ConfigError, GuardError, PoisonError, TransientError
+from ragstore.models import BlobState, FetchedBlob, Principal
+from ragstore.testing.faults import SimulatedCrash
 from tests.support.workspace import Workspace, found, paragraphs, texts
 
 
@@ -95,3 +96,35 @@ async def test_a_deleted_blob_serves_no_longer_while_new_content_is_embedded(wor
         monkeypatch.setattr(work.embedder, "embed", watching)
         await index.sync()
         assert seen == [0]
+
+
+async def test_an_index_with_access_control_does_not_open_under_a_configuration_without(tmp_path: Path) -> None:
+    work = Workspace(tmp_path)
+    work.write("a.txt", paragraphs("alpha", 3), allow="board")
+    async with work.open() as index:
+        await index.sync()
+    work.sections["access"] = {"mode": "open"}
+    async with work.open() as index:
+        (chunk,) = [chunk_id for _, chunk_id in index._assembly.ledger.documents.all_chunk_ids()][:1]
+        for asking in (
+            index.search("alpha", principal=index.principal()),
+            index.prompt("alpha", principal=index.principal()),
+            index.chunk(chunk, principal=index.principal()),
+            index.verify(repair=True),
+        ):
+            with pytest.raises(ConfigError, match=r"made with .* 'groups'"):
+                await asking
+        work.embedder.down = SimulatedCrash()
+        work.write("b.txt", paragraphs("beta", 3))
+        with pytest.raises(SimulatedCrash):
+            await index.sync()
+        with pytest.raises(ConfigError):
+            await index.search("alpha", principal=index.principal())
+        work.embedder.down = None
+        await index.sync()  # who says so, means it
+        assert len(await index.search("alpha", principal=index.principal(), filter="path = 'a.txt'")) == 3
+
+
+def test_groups_in_one_text_are_no_groups() -> None:
+    with pytest.raises(TypeError, match="not one text"):
+        Principal(id="x", name="x", groups="staff")  # type: ignore[arg-type]  # what a caller without types may write
