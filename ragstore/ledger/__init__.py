@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from ragstore.ledger.schema import settings
 from ragstore.ledger.vectors import Vectors
 
 __all__ = ["ChunkRecord", "Commit", "Failure", "KnownBlob", "Ledger", "PackedChunks", "State", "Vectors"]
+
+_PRUNED = "vectors_pruned"
 
 
 class Ledger:
@@ -41,8 +44,16 @@ class Ledger:
         return vector_cache.count(self._connections)
 
     def prune_vectors(self, *, keep_days: int) -> int:
-        """Drop cached vectors that no chunk has had for so many days. Returns how many went."""
-        return vector_cache.prune(self._connections, keep_days=keep_days)
+        """Drop cached vectors that no chunk has had for so many days. Returns how many went.
+
+        All of them must be looked at, so nothing is done within one hour per day of `keep_days` since the last time.
+        """
+        last = self.setting(_PRUNED)
+        if last is not None and 0 <= time.time() - float(last) < keep_days * 3600:
+            return 0
+        pruned = vector_cache.prune(self._connections, keep_days=keep_days)
+        self.set_setting(_PRUNED, str(time.time()))
+        return pruned
 
     def setting(self, key: str) -> str | None:
         """A value that holds for the whole index."""

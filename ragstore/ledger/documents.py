@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC
 from itertools import islice
 from typing import Any, TypeVar
@@ -54,6 +54,9 @@ _SEE = update(blobs).where(blobs.c.document_id == bindparam("id")).values(curren
 _LAST_USE = update(vectors).where(vectors.c.text_hash == bindparam("hash")).values(used_at=bindparam("now"))
 _ROWS_AT_ONCE = 5_000
 """Chunks are inserted so many at a time: a blob may have hundreds of thousands."""
+_GET = select(*_KNOWN).where(blobs.c.document_id == bindparam("id"))
+_CHUNKS = select(chunks).where(chunks.c.document_id == bindparam("id")).order_by(chunks.c.ordinal)
+_CHUNK_IDS = select(chunks.c.chunk_id).where(chunks.c.document_id == bindparam("id"))
 _PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
 
 
@@ -76,13 +79,13 @@ class Documents:
     def get(self, document_id: str) -> KnownBlob | None:
         """One blob, a tombstone too, or None if it was never seen."""
         with self._connections.read() as connection:
-            row = connection.execute(select(*_KNOWN).where(blobs.c.document_id == document_id)).first()
+            row = connection.execute(_GET, {"id": document_id}).first()
             return _known(row) if row else None
 
     def chunks(self, document_id: str) -> list[ChunkRecord]:
         """The committed chunks of one blob in document order."""
         with self._connections.read() as connection:
-            found = connection.execute(select(chunks).where(chunks.c.document_id == document_id).order_by(chunks.c.ordinal))
+            found = connection.execute(_CHUNKS, {"id": document_id})
             return [
                 ChunkRecord(
                     chunk_id=row.chunk_id, start=row.start, end=row.end, page=row.page, heading=row.heading, text_hash=row.text_hash
@@ -93,7 +96,7 @@ class Documents:
     def chunk_ids(self, document_id: str) -> frozenset[str]:
         """The ids of the committed chunks of one blob."""
         with self._connections.read() as connection:
-            return frozenset(connection.execute(select(chunks.c.chunk_id).where(chunks.c.document_id == document_id)).scalars())
+            return frozenset(connection.execute(_CHUNK_IDS, {"id": document_id}).scalars())
 
     def all_chunk_ids(self) -> Iterator[tuple[str, str]]:
         """(document id, chunk id) of every committed chunk."""
@@ -176,11 +179,12 @@ class Documents:
             with self._connections.write() as connection:
                 connection.execute(_SEE, [{"id": document_id, "to_access": access.to_json()} for document_id, access in seen.items()])
 
-    def forget_rows(self, missing: Mapping[str, Iterable[str]]) -> None:
+    def forget_rows(self, missing: Mapping[str, Collection[str]]) -> None:
         """These chunks (by document id) are not in the store: list them no more, and have the next run read their blobs again."""
         with self._connections.write() as connection:
             for document_id, chunk_ids in missing.items():
-                connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(etag="", sha256=None))
+                left = func.max(blobs.c.chunks - len(chunk_ids), 0)
+                connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(etag="", sha256=None, chunks=left))
                 for some in batches(chunk_ids, 500):
                     connection.execute(delete(chunks).where(chunks.c.document_id == document_id, chunks.c.chunk_id.in_(some)))
 

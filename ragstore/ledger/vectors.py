@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.documents import batches
 from ragstore.ledger.schema import chunks, vectors
+
+# Statements are built once: building one costs more than running it.
+_AMONG = (vectors.c.fingerprint == bindparam("fingerprint"), vectors.c.text_hash.in_(bindparam("hashes", expanding=True)))
+_GET = select(vectors.c.text_hash, vectors.c.vector).where(*_AMONG)
+_HAVE = select(vectors.c.text_hash).where(*_AMONG)
+_PUT = insert(vectors).on_conflict_do_nothing()
 
 
 class Vectors:
@@ -27,12 +33,8 @@ class Vectors:
         found: dict[str, NDArray[np.float32]] = {}
         with self._connections.read() as connection:
             for some in batches(text_hashes, 500):
-                rows = connection.execute(
-                    select(vectors.c.text_hash, vectors.c.vector).where(
-                        vectors.c.fingerprint == self._fingerprint, vectors.c.text_hash.in_(some)
-                    )
-                )
-                found.update((row.text_hash, np.frombuffer(row.vector, dtype="<f4")) for row in rows)
+                rows = connection.execute(_GET, {"fingerprint": self._fingerprint, "hashes": some})
+                found.update((key, np.frombuffer(vector, dtype="<f4")) for key, vector in rows)
         return found
 
     def have(self, text_hashes: Sequence[str]) -> set[str]:
@@ -40,8 +42,7 @@ class Vectors:
         found: set[str] = set()
         with self._connections.read() as connection:
             for some in batches(text_hashes, 500):
-                statement = select(vectors.c.text_hash).where(vectors.c.fingerprint == self._fingerprint, vectors.c.text_hash.in_(some))
-                found.update(row.text_hash for row in connection.execute(statement))
+                found.update(connection.execute(_HAVE, {"fingerprint": self._fingerprint, "hashes": some}).scalars())
         return found
 
     def put(self, new: Mapping[str, NDArray[np.float32]]) -> None:
@@ -53,7 +54,7 @@ class Vectors:
         ]
         if rows:
             with self._connections.write() as connection:
-                connection.execute(insert(vectors).on_conflict_do_nothing(), rows)
+                connection.execute(_PUT, rows)
 
 
 def prune(connections: Connections, *, keep_days: int) -> int:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -137,6 +138,16 @@ def test_vectors_are_kept_per_embedder_and_exactly(ledger: Ledger) -> None:
     assert np.array_equal(ledger.vectors("one").get(["h", "other"])["h"], vector)
     assert ledger.vectors("two").get(["h"]) == {}
     assert ledger.vectors("one").have(["h", "other"]) == {"h"}
+
+
+def test_vectors_are_looked_through_from_time_to_time_only(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = time.time()
+    ledger.vectors("f").put({"loose": np.zeros(2, np.float32)})
+    pruned = []
+    for hours in (23.5, 24.2, 24.6):
+        monkeypatch.setattr(time, "time", lambda now=start + hours * 3600: now)
+        pruned.append(ledger.prune_vectors(keep_days=1))
+    assert pruned == [0, 0, 1]
 
 
 def test_pruning_spares_vectors_that_a_chunk_still_has(ledger: Ledger) -> None:
