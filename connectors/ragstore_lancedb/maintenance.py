@@ -56,6 +56,11 @@ class Condition:
         least, most = _UNINDEXED_ROWS
         return self.fragments >= _FRAGMENTS or self.unindexed_rows > min(max(least, _UNINDEXED_SHARE * self.rows), most)
 
+    @property
+    def is_mostly_new(self) -> bool:
+        """Whether indexing all text anew takes less than adding to the index, which compacts first: after a first pass, a third less."""
+        return self.compaction_is_due and self.fragments < _FRAGMENTS and self.unindexed_rows > self.rows / 2
+
 
 async def index_text(table: AsyncTable) -> None:
     """Create the full-text index; on an empty table this costs milliseconds and settles how rows and queries are analysed.
@@ -75,7 +80,9 @@ async def maintain(table: AsyncTable, *, ann_from: int, force: bool) -> None:
     condition = await Condition.of(table)
     if "terms" not in condition.indexed:
         await index_text(table)
-    if force or condition.compaction_is_due:
+    if condition.is_mostly_new and not force:
+        await index_text(table)
+    elif force or condition.compaction_is_due:
         await table.optimize(cleanup_older_than=_KEEP_VERSIONS)
     await _index_scalars(table, condition)
     if condition.rows >= ann_from and "vector" not in condition.indexed:
