@@ -10,13 +10,16 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ragstore import testing
+from ragstore.access.rules import parse_rules
 from ragstore.cli.app import app
 from ragstore.cli.outcome import EXIT_CODES, Exit, run
+from ragstore.retrieval.syntax import parse
 
 if TYPE_CHECKING:
     from tests.conftest import Azurite
@@ -27,8 +30,9 @@ DOCUMENTS = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "connectors
 COMMANDS = ["demo", "failures", "index", "init", "plan", "prompt", "search", "status", "verify"]
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+def _blocks(language: str, text: str = README) -> list[str]:
+    blocks = re.findall(r"^```([a-z]*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    return [code for name, code in blocks if name == language]
 
 
 def _help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -125,6 +129,29 @@ def test_the_connectors_guide_names_packages_and_suites_that_exist() -> None:
     assert [name for name in packages if not (ROOT / "connectors" / name / "__init__.py").is_file()] == []
     for module, suite in re.findall(r"`([a-z]+)\.([A-Z]\w+Suite)`", text):
         assert hasattr(importlib.import_module(f"{testing.__name__}.{module}"), suite)
+
+
+def test_the_guides_test_of_a_connector_of_ones_own_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = _blocks("python", (ROOT / "connectors" / "README.md").read_text(encoding="utf-8"))
+    theirs = ModuleType("ragstore_acme")
+    vars(theirs)["AcmeStore"] = object
+    monkeypatch.setitem(sys.modules, "ragstore_acme", theirs)
+    names: dict[str, Any] = {}
+    exec(compile(code, "connectors/README.md", "exec"), names)
+    assert issubclass(names["TestAcmeStore"], names["StoreSuite"])
+
+
+def test_the_rules_of_the_readme_are_rules() -> None:
+    (block,) = _blocks("toml")
+    rules = parse_rules(block.encode(), file=Path("access-rules.toml"))
+    assert rules.ids_for("hr/public/plan.pdf").granted == {"staff", "guests"}
+    assert rules.ids_for("hr/pay.csv").granted == {"hr", "ada"}
+    assert rules.ids_for("menu.txt").granted == {"staff"}
+
+
+def test_the_filter_of_the_readme_is_one() -> None:
+    (text,) = re.findall(r"^`(tag\..*)`\.", README, flags=re.MULTILINE)
+    parse(text)
 
 
 def test_the_first_example_tells_its_story(capsys: pytest.CaptureFixture[str]) -> None:
