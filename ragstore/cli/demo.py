@@ -132,6 +132,8 @@ def _conclude(steps: list[Step], failed: list[str], seconds: float, keep: Path |
     terminal.line(f"{checks} claims hold. {embedded} chunks embedded, {reused} reused, in {seconds:.0f} seconds.")
     if keep is not None:
         terminal.line(f'Go on there: ragstore search "how often are keys replaced?" --as Bob --config {keep / "ragstore.toml"}')
+    else:
+        terminal.line("Now with files of your own: ragstore init FOLDER, then ragstore index")
 
 
 @contextmanager
