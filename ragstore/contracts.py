@@ -163,6 +163,10 @@ class Store(Protocol):
 
     - A write that returns is durable and visible to the next `search` of every process.
     - Writes of one call are applied in their order; each is idempotent, and the call as a whole may be repeated after a crash.
+    - What a filter means is `filters.matches`. Strings are data: quotes, control characters and lone surrogates come back as they were put.
+    - A vector of another shape raises `ConfigError` that says "shape"; one that is not finite raises `ValueError` that says "finite",
+      before anything of the call is written. A collection whose rows have other dimensions raises `ConfigError` that says "dimensions"
+      at its first use.
     """
 
     capabilities: StoreCapabilities

@@ -15,7 +15,7 @@ __all__ = ["MakeStore", "StoreSuite"]
 
 
 class StoreSuite(StoreWrites, StoreSearches):
-    """Subclass it, and define `make_store`.
+    """Subclass it, and define `make_store`. The tests are coroutines: run pytest with pytest-asyncio and `asyncio_mode = "auto"`.
 
     ```python
     class TestMyStore(StoreSuite):
