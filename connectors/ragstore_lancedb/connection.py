@@ -97,7 +97,7 @@ class Location:
         """A connection whose every call sees the latest commit of any process."""
         lancedb = await asyncio.to_thread(load_lancedb)
         if not self.remote:
-            await asyncio.to_thread(os.makedirs, self.uri, exist_ok=True)
+            await asyncio.to_thread(os.makedirs, self.uri, mode=0o700, exist_ok=True)
         options = self.storage_options() if self.remote else None
         connection: AsyncConnection = await lancedb.connect_async(self.uri, read_consistency_interval=timedelta(0), storage_options=options)
         return connection

@@ -40,10 +40,14 @@ class Principals:
         return self._source.current() if isinstance(self._source, WatchedFile) else self._source
 
     def get(self, name_or_id: str) -> Principal:
-        """The principal with this id (a GUID in any case) or this name. Raises `ConfigError` for none, and for more than one."""
+        """The principal with this id (a GUID in any case), or else with this name. Raises `ConfigError` for none, and for more than one.
+
+        An id comes first, because people choose their names: a name must neither take over an id nor make it ambiguous.
+        """
         known = self.all()
         wanted = parse_id(name_or_id)
-        found = [principal for principal in known if principal.name == name_or_id or (wanted is not None and principal.id == wanted)]
+        found = [principal for principal in known if wanted is not None and principal.id == wanted]
+        found = found or [principal for principal in known if principal.name == name_or_id]
         if len(found) == 1:
             return found[0]
         if found:
@@ -79,7 +83,8 @@ def principal_for(mode: str, principals: Principals, name: str | None) -> Princi
         return LOCAL_PRINCIPAL
     if not name.strip():
         raise ConfigError("the name of the principal is blank: name who asks, or leave it out")
-    known = [principal for principal in principals.all() if name in {principal.id, principal.name}]
+    everybody = principals.all()
+    known = [principal for principal in everybody if principal.id == name] or [one for one in everybody if one.name == name]
     return known[0] if len(known) == 1 else Principal(id=parse_id(name) or name, name=name)
 
 

@@ -182,5 +182,5 @@ def _remembered() -> dict[str, str] | None:
 
 def _remember(where: Mapping[str, str]) -> None:
     kept = {**where, "url": without_sas(where["url"])} if "url" in where else dict(where)
-    _REMEMBERED.parent.mkdir(exist_ok=True)
+    _REMEMBERED.parent.mkdir(mode=0o700, exist_ok=True)
     _REMEMBERED.write_text(json.dumps(kept) + "\n", encoding="utf-8")

@@ -98,7 +98,8 @@ def sqlite_file(url: str, base: Path) -> Path:
 
 def _writing_engine(file: Path) -> Engine:
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        # What is in the index may be readable for some only; a new folder is for its owner, who may open it for others.
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the folder {str(file.parent)!r} of the ledger cannot be made: {error.strerror or error}") from error
     engine = create_engine(f"sqlite:///{file}", connect_args={"timeout": 30})

@@ -64,9 +64,10 @@ def test_an_unknown_or_ambiguous_name_is_an_error(tmp_path: Path, name: str, mes
     assert len(str(raised.value)) < 300
 
 
-def test_an_id_that_is_another_ones_name_is_ambiguous(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="ambiguous"):
-        load(tmp_path, [{"id": "bob", "name": "x"}, {"id": "y", "name": "bob"}]).get("bob")
+@pytest.mark.parametrize("mode", ["groups", "open"])
+def test_a_name_never_takes_over_an_id(tmp_path: Path, mode: str) -> None:
+    principals = load(tmp_path, [{"id": "y", "name": "bob"}, {"id": "bob", "name": "x"}, {"id": "z", "name": "bob"}])
+    assert principal_for(mode, principals, "bob").name == "x"
 
 
 @pytest.mark.parametrize(

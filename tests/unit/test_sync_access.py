@@ -128,3 +128,12 @@ async def test_an_index_with_access_control_does_not_open_under_a_configuration_
 def test_groups_in_one_text_are_no_groups() -> None:
     with pytest.raises(TypeError, match="not one text"):
         Principal(id="x", name="x", groups="staff")  # type: ignore[arg-type]  # what a caller without types may write
+
+
+async def test_a_new_index_is_for_its_owner_alone(tmp_path: Path) -> None:
+    work = Workspace(tmp_path, store="lancedb")
+    work.write("a.txt", paragraphs("alpha", 3), allow="board")
+    async with work.open() as index:
+        await index.sync()
+    for folder in (tmp_path / ".ragstore", tmp_path / "index"):
+        assert folder.stat().st_mode & 0o077 == 0
