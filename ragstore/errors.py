@@ -53,6 +53,10 @@ class OutageError(RagstoreError):
     """A part that everything needs is down: the run ends here. Nothing is lost; run it again when the part is back."""
 
 
+class StoreDamagedError(OutageError):
+    """What the store holds cannot be read, or is gone: `verify --repair` makes it anew, and embeds nothing whose vector is cached."""
+
+
 class PoisonError(RagstoreError):
     """This blob cannot be indexed however often it is tried: quarantine it. `kind` is one of `QUARANTINE_KINDS`.
 

@@ -14,6 +14,7 @@ from ragstore import config
 from ragstore.access import principal_for
 from ragstore.assembly import Assembly, Connectors
 from ragstore.config import ConnectorSettings, Settings
+from ragstore.errors import StoreDamagedError
 from ragstore.ingest.estimate import estimate
 from ragstore.ingest.reembed import reembed as fill_new_collection
 from ragstore.ingest.repair import repair_store
@@ -123,10 +124,16 @@ class AsyncIndex:
         fusion: Literal["max-norm", "rrf"] = "max-norm",
         per_blob: int | None = None,
     ) -> list[Hit]:
-        """Up to `limit` hits that this principal may read, best first. See `ragstore.retrieval.Retriever.search`."""
-        return await self._ask(
+        """Up to `limit` hits that this principal may read, best first. See `ragstore.retrieval.Retriever.search`.
+
+        Raises `StoreDamagedError` where the store has lost its rows: that is another answer than finding nothing.
+        """
+        hits = await self._ask(
             lambda retriever: retriever.search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob)
         )
+        if not hits:
+            await self._refuse_lost_rows()
+        return hits
 
     async def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
         """One chunk by its id; None where there is none, and where this principal may not read it."""
@@ -157,6 +164,13 @@ class AsyncIndex:
             answer = await question(retriever)
             if assembly.reading()[1] is store:
                 return answer
+
+    async def _refuse_lost_rows(self) -> None:
+        chunks = self._assembly.ledger.documents.counts()["chunks"]
+        if chunks and not (await self._assembly.reading()[1].stats()).rows:
+            raise StoreDamagedError(
+                f"the store holds none of the {chunks} indexed chunks; bring it back, or make it anew with: ragstore verify --repair"
+            )
 
     # Seeing what is there.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ragstore.errors import ConfigError
 from ragstore_lancedb import maintenance
 from ragstore_lancedb.connection import Location
-from ragstore_lancedb.failures import RAISED, is_conflict, is_gone, is_missing_table, translated
+from ragstore_lancedb.failures import RAISED, damaged, is_conflict, is_gone, is_missing_table, translated
 from ragstore_lancedb.schema import schema
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ class Collection:
     async def _check(self, table: AsyncTable) -> None:
         found = await table.schema()
         wanted = schema(self._dimensions)
+        if not found.names:
+            raise damaged(self._location.uri, f"the table {self._name!r} has no columns")
         if not found.equals(wanted):
             size = getattr(found.field("vector").type, "list_size", None) if "vector" in found.names else None
             if size is not None and size != self._dimensions:

@@ -1,4 +1,4 @@
-"""What LanceDB raises in, what a caller can act on out: retried conflicts, stale handles, `TransientError`, `ConfigError`.
+"""What LanceDB raises in, what a caller can act on out: retried conflicts, stale handles, `TransientError`, `ConfigError`, damage.
 
 LanceDB raises `ValueError`, `RuntimeError` and `OSError` with whole nested errors of its storage as text; the text decides.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from ragstore.errors import ConfigError, RagstoreError, TransientError
+from ragstore.errors import ConfigError, RagstoreError, StoreDamagedError, TransientError
 
 RAISED: Final = (RuntimeError, OSError, ValueError)
 """What LanceDB raises."""
@@ -22,6 +22,12 @@ _REFUSED: Final = re.compile(
     r"|status: 40[13]|permission denied|read-only file system|account must be specified|invalid access key",
     re.IGNORECASE,
 )
+_DAMAGED: Final = re.compile(
+    r"does not appear to be a Lance file|corrupt|failed to fill whole buffer|file size is too small|Invalid range \d+\.\.\d+"
+    r"|not found: [^\n]*\.lance/_?(data|indices|versions|deletions)/",
+    re.IGNORECASE,
+)
+"""A file of the table was cut off, overwritten or removed. Whoever missed one because of another process has opened the table again."""
 _NO_CONTAINER: Final = re.compile(r"<Code>Container(NotFound|BeingDeleted|Disabled)</Code>")
 _AZURE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>\s*(?:\\n)?\s*<Message>(?P<message>.*?)(?:\\n|\n|</Message>)", re.DOTALL)
 _SYSTEM: Final = re.compile(r"message: \"(?P<message>[^\"]+)\"")
@@ -51,7 +57,14 @@ def translated(error: Exception, uri: str) -> RagstoreError:
         return ConfigError(f"there is no container for the LanceDB index at {uri}: {said} Create it first")
     if _REFUSED.search(text) is not None:
         return ConfigError(f"LanceDB may not read and write at {uri}: {said} Check the credentials, their rights, and the folder's owner")
+    if _DAMAGED.search(text) is not None:
+        return damaged(uri, said)
     return TransientError(f"LanceDB at {uri}: {said}")
+
+
+def damaged(uri: str, said: str) -> StoreDamagedError:
+    """For a table that cannot be read any more."""
+    return StoreDamagedError(f"the LanceDB index at {uri} is damaged ({said}); make it anew with: ragstore verify --repair")
 
 
 def _told(text: str) -> str:

@@ -11,6 +11,7 @@ from ragstore.ingest.guards import check_deletes, check_locations, remember_loca
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Baseline, Plan, compare
 from ragstore.ingest.recover import recover
+from ragstore.ingest.repair import mend_losses
 from ragstore.ingest.report import Clocked, Progress, SyncReport
 from ragstore.models import BlobState
 
@@ -28,6 +29,8 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
         check_locations(parts.ledger, parts.sources)
     _clear_spool(parts)
     await recover(parts, await asyncio.to_thread(parts.ledger.documents.pending))
+    if lost := await mend_losses(parts):
+        clock.report.warn("store", (f"{lost} rows were lost, and are brought back",))
     plan = await make_plan(parts)
     deletes = sum(known.serves for known in plan.deletes)
     indexed = await asyncio.to_thread(_indexed, parts)

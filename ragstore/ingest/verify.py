@@ -1,20 +1,21 @@
-"""Source, ledger and store in, the differences between them out; with `repair` they are mended."""
+"""Source, ledger and store in, the differences between them out."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ragstore.contracts import DropDocument
+from ragstore.errors import StoreDamagedError
 from ragstore.ingest.parts import Parts
-from ragstore.ingest.recover import recover
+from ragstore.ingest.repair import probe
 from ragstore.ingest.sync import make_plan
 from ragstore.ledger import KnownBlob
 from ragstore.models import AccessAttributes, AccessColumns
 
-_NEWEST = 2**62
+_LOG = logging.getLogger("ragstore.verify")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +62,15 @@ async def _compare_sources(parts: Parts, found: Differences) -> None:
 
 async def _compare_store(parts: Parts, found: Differences) -> None:
     known = await asyncio.to_thread(parts.ledger.documents.known)
+    try:
+        await probe(parts)
+        await _compare_rows(parts, known, found)
+    except StoreDamagedError as error:
+        _LOG.warning("%s", error)
+        found.missing.extend(blob.id.name for blob in known.values() if blob.serves)
+
+
+async def _compare_rows(parts: Parts, known: Mapping[str, KnownBlob], found: Differences) -> None:
     columns = {document_id: _columns(parts, blob) for document_id, blob in known.items() if blob.serves}
     listed = await asyncio.to_thread(_listed, parts)
     wrong_columns: set[str] = set()
@@ -90,15 +100,3 @@ def _columns(parts: Parts, known: KnownBlob) -> AccessColumns:
 def _row_name(known: Mapping[str, KnownBlob], document_id: str, chunk_id: str) -> str:
     blob = known.get(document_id)
     return f"{blob.id.name if blob else document_id}#{chunk_id}"
-
-
-async def repair_store(parts: Parts) -> None:
-    """Make the store hold exactly what the ledger lists; blobs whose rows are missing are read again by the next pass."""
-    known = await asyncio.to_thread(parts.ledger.documents.known)
-    strangers: set[str] = set()
-    async for key in parts.store.keys():
-        if key.document_id not in known:
-            strangers.add(key.document_id)
-    await recover(parts, list(known.values()))
-    if strangers:
-        await parts.store.apply([DropDocument(document_id=document_id, generation=_NEWEST) for document_id in sorted(strangers)])
