@@ -31,6 +31,7 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     await recover(parts, await asyncio.to_thread(parts.ledger.documents.pending))
     if lost := await mend_losses(parts):
         clock.report.warn("store", (f"{lost} rows were lost, and are brought back",))
+    policy = parts.policy.fingerprint  # before: a policy that changes during the pass has not made all the columns
     plan = await make_plan(parts)
     deletes = sum(known.serves for known in plan.deletes)
     indexed = await asyncio.to_thread(_indexed, parts)
@@ -50,7 +51,7 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     finally:
         await applier.close()
     clock.report.warn("embedder", applier.language_warnings())
-    await _finish(parts, clock)
+    await _finish(parts, clock, policy)
     return clock.report
 
 
@@ -104,10 +105,10 @@ def _start(report: SyncReport, plan: Plan) -> None:
     report.deferred = len(plan.deferred)
 
 
-async def _finish(parts: Parts, clock: Clocked) -> None:
+async def _finish(parts: Parts, clock: Clocked, policy: str) -> None:
     report = clock.report
     if not report.failed:
-        parts.ledger.set_setting(_POLICY, parts.policy.fingerprint)
+        parts.ledger.set_setting(_POLICY, policy)
     report.warn("access", parts.policy.lint())
     await asyncio.to_thread(parts.ledger.prune_vectors, keep_days=parts.settings.cache.keep)
     await parts.store.maintain()

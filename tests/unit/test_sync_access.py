@@ -137,3 +137,25 @@ async def test_a_new_index_is_for_its_owner_alone(tmp_path: Path) -> None:
         await index.sync()
     for folder in (tmp_path / ".ragstore", tmp_path / "index"):
         assert folder.stat().st_mode & 0o077 == 0
+
+
+async def test_rules_that_change_during_a_pass_reach_every_blob_with_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('"*.txt" = "board"', encoding="utf-8")
+    work = Workspace(tmp_path, access={"mode": "groups", "rules": "rules.toml", "principals": "principals.json"})
+    work.write("a.txt", paragraphs("alpha", 3), allow=None)
+    async with work.open() as index:
+        source = index._assembly.sources()[0]
+        fetch = source.fetch
+
+        await index.sync()
+        work.write("b.txt", paragraphs("beta", 3), allow=None)
+
+        async def loosening(path: str, spool: Path) -> FetchedBlob | None:
+            rules.write_text('"?.txt" = "staff"', encoding="utf-8")
+            return await fetch(path, spool)
+
+        monkeypatch.setattr(source, "fetch", loosening)
+        await index.sync()
+        await index.sync()
+        assert {hit.blob for hit in await found(index, "paragraph", "Bob")} == {"docs/a.txt", "docs/b.txt"}
