@@ -16,6 +16,7 @@ from pathlib import Path
 
 import ragstore
 from ragstore.config import Settings, from_mapping
+from ragstore.errors import RagstoreError
 
 CONNECTION_STRING = "AZURE_STORAGE_CONNECTION_STRING"
 
@@ -44,4 +45,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RagstoreError as error:
+        sys.exit(str(error))  # it says what to do next

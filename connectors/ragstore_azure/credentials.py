@@ -62,7 +62,9 @@ def open_access(url: str, variables: CredentialVariables, *, account: str | None
         )
         return Access(address=address, credential=AzureSasCredential(address.sas))
     if address.endpoint.startswith("http:"):
-        raise ConfigError(f"azure-identity sends its tokens over https only; for {address.endpoint} name account_key_env or sas_env")
+        raise ConfigError(
+            f"azure-identity sends tokens over https only; for {address.endpoint} name connection_string_env, account_key_env or sas_env"
+        )
     return Access(address=address, credential=None)
 
 
