@@ -12,13 +12,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = """
-import importlib, importlib.metadata, sys
+import sys
 import ragstore
 assert not {"numpy", "pydantic", "typer", "sqlalchemy", "lancedb", "azure"} & set(sys.modules), "import ragstore must stay light"
-for group in ("ragstore.sources", "ragstore.stores", "ragstore.embedders"):
-    for entry in importlib.metadata.entry_points(group=group):
-        importlib.import_module(entry.module)  # connectors import their vendor when it is used, not before
-print("all entry points import without extras")
+from ragstore import plugins
+from ragstore.errors import ConfigError
+for kind in ("sources", "stores", "embedders"):
+    for name in plugins.names(kind):
+        try:
+            plugins.load(kind, name)
+        except ConfigError as error:  # an extra that is not installed is named
+            assert "pip install 'ragstore[" in str(error), error
+            print(error)
 """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from typing_extensions import override
 
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from ragstore_onnx.encoder import Forward
 
-# Small batches stay in the processor's cache and need little padding: on one core a tenth to a fifth less than 1,024, CPU time of
-# chunks and of mixed lengths; below 256 short texts pay for it.
-_BATCH_TOKENS: Final = 384
-
 
 class MiniLMEmbedder(Embedder):
     """all-MiniLM-L6-v2: 384 dimensions, 256 tokens, English (it is weak in other Latin languages and blind in other scripts).
@@ -36,6 +32,10 @@ class MiniLMEmbedder(Embedder):
 
     Raises `ConfigError` where the files cannot be had, at once; where they are not the right ones, at once or with the first vector.
     """
+
+    # Small batches stay in the processor's cache and need little padding: on one core a tenth to a fifth less than 1,024, CPU time of
+    # chunks and of mixed lengths; below 256 short texts pay for it.
+    batch_tokens: ClassVar[int] = 384
 
     def __init__(self, *, base: Path | None = None, model_path: Path | None = None, download: bool = True, workers: int = 2) -> None:
         if workers < 1:
@@ -52,7 +52,7 @@ class MiniLMEmbedder(Embedder):
             load=self._load,
             dimensions=self.dimensions,
             max_tokens=self.max_tokens,
-            batch_tokens=_BATCH_TOKENS,
+            batch_tokens=self.batch_tokens,
             workers=workers,
         )
 
