@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from ragstore.plugins import build
 from ragstore.testing.sources import BlobWriter, OpenSource, SourceOptions, SourceSuite, files_in, listed
 from ragstore_folder import FolderSource
 from ragstore_folder.tags import TagFile, Tags
+from ragstore_folder.tree import FoundFile
 
 
 class FolderWriter:
@@ -178,24 +178,20 @@ async def test_times_that_no_calendar_holds_do_no_harm(root: Path) -> None:
     assert found["a.md"].modified.year == 2242
 
 
-async def test_a_file_that_never_rests_is_given_up_for_now(root: Path, spool: Path) -> None:
+async def test_a_file_that_never_rests_is_given_up_for_now(root: Path, spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write(root / "busy.log")
     source = source_of(root)
-    done = threading.Event()
+    find = source._tree.find
 
-    def scribble() -> None:
-        while not done.is_set():
-            file.write_text("x", encoding="utf-8")
-            done.wait(0.002)
+    def find_and_scribble(path: str) -> FoundFile | None:
+        found = find(path)
+        with file.open("a", encoding="utf-8") as log:  # longer each time, so that no tick of the clock can hide it
+            log.write("x")
+        return found
 
-    scribbler = threading.Thread(target=scribble)
-    scribbler.start()
-    try:
-        with pytest.raises(TransientError, match="changed"):
-            await source.fetch("busy.log", spool)
-    finally:
-        done.set()
-        scribbler.join()
+    monkeypatch.setattr(source._tree, "find", find_and_scribble)
+    with pytest.raises(TransientError, match="changed"):
+        await source.fetch("busy.log", spool)
     assert files_in(spool) == []
 
 
