@@ -88,14 +88,14 @@ class Applier:
         self._warn(state)
         columns = self._parts.columns(state.access, known.media_type)
         differs = columns_hash(columns) != known.columns_hash
-        same_access = {known.access, known.current_access} == {state.access.to_json()}
+        retagged = self._parts.retags(known, state.access)
         commit = self._commit(state, known, sha256=known.sha256, columns=columns, pending=differs)
 
         def done() -> None:
-            if same_access:
-                self._report.unchanged += 1
-            else:
+            if retagged:
                 self._report.retagged += 1
+            else:
+                self._report.unchanged += 1
             self._mended(known.document_id)
             self._clock.tick()
 

@@ -28,10 +28,9 @@ async def estimate(parts: Parts, *, progress: Progress | None = None) -> tuple[S
     report.blobs, report.unchanged = plan.blobs, plan.unchanged
     report.quarantined, report.deferred = plan.waiting + len(plan.too_large), len(plan.deferred)
     for item in plan.retags:
-        if item.known and item.known.current_access == item.state.access.to_json():
-            report.unchanged += 1
-        else:
-            report.retagged += 1
+        retagged = item.known is None or parts.retags(item.known, item.state.access)
+        report.retagged += retagged
+        report.unchanged += not retagged
     report.bytes_total = sum(item.state.size for item in plan.upserts)
     async with _spool(parts.spool) as spool:
         await _Estimator(parts, clock, plan, spool).run()
@@ -99,9 +98,9 @@ class _Estimator:
         known, state = item.known, fetched.state
         same_bytes = known and (known.sha256, known.content_type) == (fetched.sha256, state.content_type)
         if known and known.serves and same_bytes and known.pipeline == self._parts.pipeline:
-            same_access = known.current_access == state.access.to_json()
-            self._report.unchanged += same_access
-            self._report.retagged += not same_access
+            retagged = self._parts.retags(known, state.access)
+            self._report.retagged += retagged
+            self._report.unchanged += not retagged
             return
         donor = self._adopter.donor(fetched, gone=self._gone)
         if donor is not None:

@@ -11,7 +11,7 @@ from ragstore.access import Policy
 from ragstore.chunking import Chunker
 from ragstore.config import Settings
 from ragstore.contracts import Embedder, Source, Store
-from ragstore.ledger import Ledger
+from ragstore.ledger import KnownBlob, Ledger
 from ragstore.models import AccessAttributes, AccessColumns, BlobId
 from ragstore.parsing import PARSER_VERSION, ParserPool
 
@@ -45,6 +45,11 @@ class Parts:
     def columns(self, access: AccessAttributes, media_type: str) -> AccessColumns:
         """The access columns that rows of a blob with these attributes carry."""
         return self.policy.columns(access, media_type=media_type)
+
+    def retags(self, known: KnownBlob, access: AccessAttributes) -> bool:
+        """Whether these attributes (or another policy over the same ones) change who finds a blob whose content stays as it is."""
+        same = {known.access, known.current_access} == {access.to_json()}
+        return not same or columns_hash(self.columns(access, known.media_type)) != known.columns_hash
 
 
 def columns_hash(columns: AccessColumns) -> str:
