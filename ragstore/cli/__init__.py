@@ -6,17 +6,22 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ragstore.cli.outcome import Exit, run
-
 _STDERR = 2
+_INTERRUPTED = 130
 
-__all__ = ["Exit", "main"]
+__all__ = ["main"]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console entry point `ragstore`. Ends the process with one of the codes of `Exit`."""
+    """The console entry point `ragstore`. Ends the process with one of the codes of `outcome.Exit`."""
     _occupy_standard_files()
-    sys.exit(run(arguments))
+    try:
+        from ragstore.cli.outcome import run  # here, because whoever presses Ctrl-C while this is loading wants no traceback either
+
+        code = run(arguments)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    sys.exit(code)
 
 
 def _occupy_standard_files() -> None:

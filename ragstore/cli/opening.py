@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ragstore.cli.files import write_whole
 from ragstore.cli.terminal import Terminal
 from ragstore.errors import ConfigError
 
@@ -40,15 +41,19 @@ class Pass:
     @contextmanager
     def remembered(self) -> Iterator[None]:
         """Remember the source when the block ends, also where it is stopped, but not where the source or the set-up is wrong."""
-        wrong = False
         try:
             yield
         except ConfigError:
-            wrong = True
             raise
-        finally:
-            if self.to_remember is not None and not wrong:
-                _remember(self.to_remember)
+        except BaseException:
+            with suppress(OSError):  # what stopped the pass is the news, not that the disk is full for this as well
+                self._remember()
+            raise
+        self._remember()
+
+    def _remember(self) -> None:
+        if self.to_remember is not None:
+            _remember(self.to_remember)
 
 
 def settings_for_indexing(config: Path | None, source: str | None, terminal: Terminal) -> Pass:
@@ -183,4 +188,4 @@ def _remembered() -> dict[str, str] | None:
 def _remember(where: Mapping[str, str]) -> None:
     kept = {**where, "url": without_sas(where["url"])} if "url" in where else dict(where)
     _REMEMBERED.parent.mkdir(mode=0o700, exist_ok=True)
-    _REMEMBERED.write_text(json.dumps(kept) + "\n", encoding="utf-8")
+    write_whole(_REMEMBERED, json.dumps(kept) + "\n", replace=True)

@@ -13,6 +13,7 @@ from typing import Final, ParamSpec
 
 import typer
 
+from ragstore.cli.signals import Ended, ending_cleanly
 from ragstore.cli.terminal import logging_as_before, plain, say
 from ragstore.errors import AccessError, ConfigError, GuardError, PoisonError, RagstoreError
 
@@ -33,9 +34,11 @@ class Exit(IntEnum):
     """A guard stopped the run before it did harm."""
     DIFFERENT = 5
     """`verify` found a difference."""
+    HUNG_UP = 129
     INTERRUPTED = 130
     BROKEN_PIPE = 141
     """Whoever read the output went away; as a shell reports it of other programs."""
+    TERMINATED = 143
 
 
 EXIT_CODES: Final = """\b
@@ -63,7 +66,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     _accept_all_text()
     try:
-        with logging_as_before():
+        with logging_as_before(), ending_cleanly():
             outcome = command(words or ["--help"], prog_name="ragstore", standalone_mode=False)
     except _USAGE_ERROR as error:
         _complain(_usage(error))
@@ -88,9 +91,9 @@ def answers(command: Callable[P, Exit]) -> Callable[P, Exit]:
                 sys.stdout.flush()
         except BrokenPipeError:
             return _broken_pipe()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
             _complain("stopped; what was finished is kept, run it again to go on", label="")
-            return Exit.INTERRUPTED
+            return Exit(error.exit_code) if isinstance(error, Ended) else Exit.INTERRUPTED
         except RagstoreError as error:
             _complain(str(error))
             return _code(error)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ragstore.cli import opening
+from ragstore.cli.files import write_whole
 from ragstore.cli.options import AsJson, ConfigToWrite, Quiet, Verbose
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
@@ -118,8 +119,7 @@ def _relative_to(section: dict[str, str], file: Path) -> dict[str, str]:
 
 def _write(file: Path, text: str, *, force: bool) -> Path:
     try:
-        with file.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(text)
+        write_whole(file, text, replace=force)
     except FileExistsError:
         raise ConfigError(f"{str(file)!r} is there already; change it, or replace it with: ragstore init --force") from None
     except OSError as error:
