@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
-from ragstore_lancedb.store import LanceDBStore
+from ragstore_lancedb.allocation import use_system_memory_in_arrow
+
+use_system_memory_in_arrow()
+
+from ragstore_lancedb.store import LanceDBStore  # noqa: E402 - imports pyarrow, which must find its allocator chosen
 
 __all__ = ["LanceDBStore"]

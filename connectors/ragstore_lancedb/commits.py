@@ -35,7 +35,6 @@ async def carry_out(batch: Batch, collection: Collection, dimensions: int) -> No
     if batch.drops:
         condition = _dropped(batch)
         await collection.read(lambda table: table.delete(condition))
-    pa.default_memory_pool().release_unused()  # Arrow's own allocators keep what was freed
 
 
 async def _merge(table: AsyncTable, data: pa.Table) -> None:

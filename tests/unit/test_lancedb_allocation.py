@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+import subprocess
+import sys
 
 import pytest
 
@@ -47,3 +50,20 @@ def test_another_c_library_is_left_alone(library: CountingLibrary, monkeypatch: 
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     allocation.give_back_large_blocks()
     assert library.calls == []
+
+
+def pool_of_a_new_process(**environment: str) -> str:
+    program = (
+        "import os, ragstore_lancedb, pyarrow; print(pyarrow.default_memory_pool().backend_name, 'ARROW_DEFAULT_MEMORY_POOL' in os.environ)"
+    )
+    inherited = {name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"}
+    done = subprocess.run([sys.executable, "-c", program], env=inherited | environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_arrow_allocates_from_the_system_and_the_environment_stays_as_it_was() -> None:
+    assert pool_of_a_new_process() == "system False"
+
+
+def test_the_pool_that_the_environment_names_for_arrow_stays() -> None:
+    assert pool_of_a_new_process(ARROW_DEFAULT_MEMORY_POOL="mimalloc") == "mimalloc True"
