@@ -151,7 +151,7 @@ class Assembly:
                 f"the index holds vectors of {holding.fingerprint!r}, and [embedder] is {configured.fingerprint!r}: "
                 f"{counts['chunks']} chunks would have to be embedded again. To do so: ragstore index --reembed "
                 "(searches use the old vectors until it is done). "
-                f"To keep the index as it is, set [embedder] type = {holding.type!r} again"
+                f"To keep the index as it is, let [embedder] be {_section(holding)} again"
             )
         return self.parts(configured)
 
@@ -214,6 +214,11 @@ class Assembly:
             found = secrets.token_hex(4)
             self.ledger.set_setting("index_id", found)
         return found
+
+
+def _section(holding: Holding) -> str:
+    """The section as it stands in a file, on one line."""
+    return "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in {"type": holding.type, **holding.options}.items()) + "}"
 
 
 def _without_feed(section: ConnectorSettings) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from ragstore.errors import ConfigError
 
 _PREFIX = "RAGSTORE_"
 _NOT_SECTIONS = {"SHARED"}
+_DEFAULT_TYPES = {"embedder": "minilm", "store": "lancedb"}
+_NO_TABLE = frozenset({"dict_type", "model_type", "model_attributes_type", "tuple_type"})
+"""What pydantic calls it where a section is a plain value."""
 
 
 class _Section(BaseModel):
@@ -95,9 +98,9 @@ class Settings(_Section):
 
     base: Path
     source: tuple[ConnectorSettings, ...] = ()
-    embedder: ConnectorSettings = ConnectorSettings(type="minilm")
+    embedder: ConnectorSettings = ConnectorSettings(type=_DEFAULT_TYPES["embedder"])
     chunking: ChunkingSettings = ChunkingSettings()
-    store: ConnectorSettings = ConnectorSettings(type="lancedb")
+    store: ConnectorSettings = ConnectorSettings(type=_DEFAULT_TYPES["store"])
     ledger: LedgerSettings = LedgerSettings()
     access: AccessSettings
     cache: CacheSettings = CacheSettings()
@@ -130,6 +133,9 @@ def load(file: Path, environ: Mapping[str, str] | None = None) -> Settings:
 def from_mapping(data: Mapping[str, Any], *, base: Path, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in this mapping (as TOML would give it), with the environment's overrides."""
     merged = _override(data, os.environ if environ is None else environ)
+    for section, default in _DEFAULT_TYPES.items():
+        if isinstance(merged.get(section), dict):
+            merged[section] = {"type": default, **merged[section]}
     try:
         return Settings.model_validate({**merged, "base": base})
     except ValidationError as error:
@@ -168,4 +174,8 @@ def _problem(item: Mapping[str, Any]) -> str:
         return f"unknown key {'.'.join(where)!r}; {hint}"
     if where == ["access", "mode"] and item["type"] == "missing":
         return '[access] mode must be said: "groups", or "open" if everybody may read everything'
+    if where[-1:] == ["type"] and item["type"] == "missing":
+        return f'[{where[0]}] needs a type, such as type = "{_DEFAULT_TYPES.get(where[0], "folder")}"'
+    if item["type"] in _NO_TABLE and where[0] in Settings.model_fields:
+        return f"{where[0]!r} must be a section, not a value: write [{where[0]}] and its keys below it"
     return f"{'.'.join(where)}: {item['msg']}"

@@ -67,7 +67,8 @@ class AsyncIndex:
         """
         async with self._writing:
             with self._assembly.ledger.writing():
-                paid = await self._reembed(progress) if reembed else SyncReport()
+                nothing_to_pay = not self._assembly.ledger.documents.counts()["chunks"]
+                paid = await self._reembed(progress) if reembed or nothing_to_pay else SyncReport()
                 parts = self._assembly.writing()
                 self._assembly.note_access_mode(complete=False)
                 report = await run_pass(parts, allow_mass_delete=allow_mass_delete, progress=progress)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FILE: Final = Path("ragstore.toml")
 _REMEMBERED: Final = Path(".ragstore", "source.json")
+_LEDGER: Final = Path(".ragstore", "ledger.db")
+"""It is there from the beginning of the first pass, which may be under way or killed; the source is remembered at its end."""
 _SAID_BY_THE_ARGUMENT: Final = ("RAGSTORE_SOURCE__TYPE", "RAGSTORE_SOURCE__PATH", "RAGSTORE_SOURCE__URL")
 
 
@@ -27,7 +29,7 @@ def settings_for_reading(config: Path | None) -> Settings:
     from ragstore.config import load
 
     file = _file(config)
-    return load(file) if file else _without_file(_remembered())
+    return load(file) if file else _without_file(_remembered(), source_needed=not _LEDGER.exists())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +116,7 @@ def _file(config: Path | None) -> Path | None:
     return DEFAULT_FILE if DEFAULT_FILE.is_file() else None
 
 
-def _without_file(where: Mapping[str, str] | None) -> Settings:
+def _without_file(where: Mapping[str, str] | None, *, source_needed: bool = True) -> Settings:
     from ragstore.config import from_mapping
 
     data: dict[str, Any] = {"access": {"mode": "open"}}
@@ -123,7 +125,7 @@ def _without_file(where: Mapping[str, str] | None) -> Settings:
         data["source"] = dict(where)
         environ = _without_source(environ)
     settings = from_mapping(data, base=Path.cwd(), environ=environ)
-    if not settings.source:
+    if source_needed and not settings.source:
         raise ConfigError(
             "there is no ragstore.toml here, and no index of an earlier run; "
             "run: ragstore index FOLDER, or write a configuration with: ragstore init FOLDER, or name one with --config FILE"

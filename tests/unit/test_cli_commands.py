@@ -329,3 +329,15 @@ def test_a_url_is_indexed_with_the_credential_that_the_environment_names(
     assert ragstore("index", "--json").json["unchanged"] == 1
     assert ragstore("search", "access key", "--json").json["hits"][0]["blob"] == f"{container}/keys.md"
     assert azurite.account_key not in Path(".ragstore/source.json").read_text()
+
+
+def test_an_index_can_be_read_before_its_first_pass_has_ended(ragstore: Ragstore, docs: Path, tmp_path: Path) -> None:
+    ragstore("index", str(docs))
+    (tmp_path / ".ragstore" / "source.json").unlink()  # it is written at the end of a pass, and by a killed one never
+    assert [hit["blob"] for hit in ragstore("search", "lentil soup", "-k", "1", "--json").json["hits"]] == ["docs/food.md"]
+    assert ragstore("status", "--json").json["blobs"] == 2
+    assert ragstore("failures").code == Exit.DONE
+    for command in ("verify", "index", "plan"):
+        refused = ragstore(command)
+        assert refused.code == Exit.USAGE
+        assert "ragstore index FOLDER" in refused.err

@@ -86,3 +86,29 @@ def test_the_environment_cannot_tell_two_sources_apart(tmp_path: Path) -> None:
     data = {"source": [{"type": "folder", "path": "a"}, {"type": "folder", "path": "b"}], **OPEN}
     with pytest.raises(ConfigError, match="2 sources"):
         config.from_mapping(data, base=tmp_path, environ={"RAGSTORE_SOURCE__PREFIX": "x"})
+
+
+@pytest.mark.parametrize(("section", "default", "option"), [("store", "lancedb", "path"), ("embedder", "minilm", "workers")])
+def test_a_section_without_a_type_has_the_default_one(section: str, default: str, option: str, tmp_path: Path) -> None:
+    for settings in (
+        config.from_mapping({**OPEN, section: {option: "x"}}, base=tmp_path, environ={}),
+        config.from_mapping(OPEN, base=tmp_path, environ={f"RAGSTORE_{section}__{option}".upper(): "x"}),
+    ):
+        found = getattr(settings, section)
+        assert (found.type, found.options) == (default, {option: "x"})
+
+
+@pytest.mark.parametrize(
+    ("data", "hint"),
+    [
+        ({"source": "docs"}, "'source' must be a section"),
+        ({"source": ["docs"]}, "'source' must be a section"),
+        ({"access": "open"}, "'access' must be a section"),
+        ({"chunking": 3}, "'chunking' must be a section"),
+        ({"embedder": "minilm"}, "'embedder' must be a section"),
+        ({"source": {"path": "docs"}}, r"\[source\] needs a type"),
+    ],
+)
+def test_a_section_of_another_shape_is_told_how_to_be_written(data: dict[str, object], hint: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        config.from_mapping({**OPEN, **data}, base=tmp_path, environ={})

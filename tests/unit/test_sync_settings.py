@@ -34,6 +34,27 @@ async def test_another_embedder_stops_the_pass_and_says_what_it_would_cost(work:
         assert (await index.verify()).as_dict() == {"missing": [], "stale": [], "orphaned": []}
 
 
+async def test_another_embedder_needs_no_consent_where_nothing_is_embedded_yet(work: Workspace) -> None:
+    async with work.open() as index:
+        await index.sync()  # an empty folder, or a first pass that failed
+    work.write("a.txt", paragraphs("alpha", 2))
+    work.sections["embedder"] = {"type": "hash", "dimensions": 32, "model": "other"}
+    async with work.open() as index:
+        assert (await index.sync()).chunks_embedded == 2
+        assert await texts(index, "alpha", "Bob")
+
+
+async def test_the_way_back_from_another_embedder_is_told_with_all_options(work: Workspace) -> None:
+    work.write("a.txt", paragraphs("alpha", 2))
+    work.sections["embedder"] = {"type": "hash", "dimensions": 48}
+    async with work.open() as index:
+        await index.sync()
+    work.sections["embedder"] = {"type": "hash"}
+    async with work.open() as index:
+        with pytest.raises(EmbedderChangedError, match=r'\{type = "hash", dimensions = 48\} again'):
+            await index.sync()
+
+
 async def test_a_re_embedding_that_was_cut_short_pays_nothing_twice(work: Workspace) -> None:
     work.write("a.txt", paragraphs("alpha", 5))
     work.write("b.txt", paragraphs("beta", 5))
