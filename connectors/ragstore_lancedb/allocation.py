@@ -14,6 +14,13 @@ _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 128 * 1024
 """Bytes; where glibc begins by itself, before it adapts."""
 
+_READ_AHEAD: Final = ("LANCE_DEFAULT_IO_BUFFER_SIZE", str(32 * 2**20))
+
+
+def bound_read_ahead() -> None:
+    """Have Lance read at most 32 MB ahead, instead of 2 GB: compaction reads faster than it writes, and holds what it has read."""
+    os.environ.setdefault(*_READ_AHEAD)
+
 
 def use_system_memory_in_arrow() -> None:
     """Have Arrow allocate from the system; must come before the first import of pyarrow, and is too late otherwise.

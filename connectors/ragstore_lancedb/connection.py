@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from ragstore.errors import ConfigError
-from ragstore_lancedb.allocation import give_back_large_blocks
+from ragstore_lancedb.allocation import bound_read_ahead, give_back_large_blocks
 
 if TYPE_CHECKING:
     from lancedb.db import AsyncConnection
@@ -121,6 +121,7 @@ def load_lancedb() -> ModuleType:
         finally:
             pydantic.validate_call = eager
         give_back_large_blocks()
+        bound_read_ahead()
         return lancedb
 
 

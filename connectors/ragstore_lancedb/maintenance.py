@@ -51,15 +51,20 @@ class Condition:
         )
 
     @property
+    def has_many_fragments(self) -> bool:
+        """Whether queries have become slower by the files that they open."""
+        return self.fragments >= _FRAGMENTS
+
+    @property
     def compaction_is_due(self) -> bool:
         """Whether queries have become slower than they need to be."""
         least, most = _UNINDEXED_ROWS
-        return self.fragments >= _FRAGMENTS or self.unindexed_rows > min(max(least, _UNINDEXED_SHARE * self.rows), most)
+        return self.has_many_fragments or self.unindexed_rows > min(max(least, _UNINDEXED_SHARE * self.rows), most)
 
     @property
     def is_mostly_new(self) -> bool:
-        """Whether indexing all text anew takes less than adding to the index, which compacts first: after a first pass, a third less."""
-        return self.compaction_is_due and self.fragments < _FRAGMENTS and self.unindexed_rows > self.rows / 2
+        """Whether to index all text anew, as after a first pass: adding so much to the index takes longer, and twice the memory."""
+        return self.compaction_is_due and self.unindexed_rows > self.rows / 2
 
 
 async def index_text(table: AsyncTable) -> None:
@@ -80,9 +85,9 @@ async def maintain(table: AsyncTable, *, ann_from: int, force: bool) -> None:
     condition = await Condition.of(table)
     if "terms" not in condition.indexed:
         await index_text(table)
-    if condition.is_mostly_new and not force:
+    if condition.is_mostly_new:
         await index_text(table)
-    elif force or condition.compaction_is_due:
+    if force or condition.has_many_fragments or (condition.compaction_is_due and not condition.is_mostly_new):
         await table.optimize(cleanup_older_than=_KEEP_VERSIONS)
     await _index_scalars(table, condition)
     if condition.rows >= ann_from and "vector" not in condition.indexed:

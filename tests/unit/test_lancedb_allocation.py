@@ -67,3 +67,12 @@ def test_arrow_allocates_from_the_system_and_the_environment_stays_as_it_was() -
 
 def test_the_pool_that_the_environment_names_for_arrow_stays() -> None:
     assert pool_of_a_new_process(ARROW_DEFAULT_MEMORY_POOL="mimalloc") == "mimalloc True"
+
+
+def test_lance_reads_ahead_as_far_as_the_environment_says_or_32_mb(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LANCE_DEFAULT_IO_BUFFER_SIZE", raising=False)
+    allocation.bound_read_ahead()
+    assert os.environ["LANCE_DEFAULT_IO_BUFFER_SIZE"] == str(32 * 2**20)
+    monkeypatch.setenv("LANCE_DEFAULT_IO_BUFFER_SIZE", "1000")
+    allocation.bound_read_ahead()
+    assert os.environ["LANCE_DEFAULT_IO_BUFFER_SIZE"] == "1000"
