@@ -114,6 +114,8 @@ def load_lancedb() -> ModuleType:
             return sys.modules["lancedb"]
         import pydantic
 
+        # Its own log goes straight to stderr, hundreds of lines about empty partitions; whatever fails is raised as well.
+        os.environ.setdefault("LANCEDB_LOG", "error")
         eager = pydantic.validate_call
         pydantic.validate_call = cast("Any", _deferring(eager))
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -43,9 +44,9 @@ async def estimate(parts: Parts, *, progress: Progress | None = None) -> tuple[S
 
 @asynccontextmanager
 async def _spool(beside: Path) -> AsyncIterator[Path]:
-    """A folder of our own: a pass may be running in another process, and it clears its spool."""
-    beside.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="plan-", dir=beside.parent))
+    """A folder of our own: a pass may be running in another process, and it clears its spool. Whoever may only read gets one elsewhere."""
+    writable = os.access(beside.parent, os.W_OK)
+    folder = Path(tempfile.mkdtemp(prefix="ragstore-plan-", dir=beside.parent if writable else None))
     try:
         yield folder
     finally:

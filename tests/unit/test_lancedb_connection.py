@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,11 @@ else:
     raise AssertionError("a validator that was put off does not validate")
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
+
+
+def test_what_lance_logs_does_not_reach_stderr_and_a_person_may_ask_for_it() -> None:
+    script = "import os\nfrom ragstore_lancedb.connection import load_lancedb\nload_lancedb()\nprint(os.environ['LANCEDB_LOG'])"
+    for asked, level in (({}, "error"), ({"LANCEDB_LOG": "info"}, "info")):
+        environment = {**{k: v for k, v in os.environ.items() if k != "LANCEDB_LOG"}, **asked}
+        ended = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=True)
+        assert ended.stdout.split()[-1] == level

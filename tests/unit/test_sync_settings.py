@@ -1,6 +1,7 @@
 """Passes after something other than a blob has changed: embedder, chunk size, policy, store; and hostile values on the whole path."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,23 @@ async def test_plan_tells_what_the_pass_will_do_and_changes_nothing(work: Worksp
         )  # fmt: skip
         assert {name: getattr(plan, name) for name in names} == {name: getattr(report, name) for name in names}
         assert report.moved == 1
+
+
+async def test_whoever_may_only_read_the_index_can_search_verify_and_plan(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    work.write("a.txt", paragraphs("alpha", 3))
+    async with work.open() as index:
+        await index.sync()
+    state, real = work.base / ".ragstore", os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not (mode == os.W_OK and Path(path).is_relative_to(state)) and real(path, mode))
+    before = {file: file.stat().st_mtime_ns for file in state.rglob("*")}
+    work.write("b.txt", paragraphs("beta", 2))
+    async with work.open() as index:
+        assert (await index.plan()).added == 1
+        assert len(await texts(index, "alpha", "Bob")) == 3
+        assert (await index.verify()).missing == ["docs/b.txt"]
+        with pytest.raises(ConfigError, match="may not be written"):
+            await index.sync()
+    assert {file: file.stat().st_mtime_ns for file in state.rglob("*")} == before
 
 
 async def test_a_store_that_is_down_ends_the_pass_and_nothing_is_lost(work: Workspace) -> None:
