@@ -135,8 +135,9 @@ def test_the_parser_raises_nothing_but_a_configuration_error(text: str) -> None:
     try:
         expression = parse(text)
     except ConfigError as error:
-        assert str(error).startswith("filter: ")
-        assert str(error).isprintable(), "one line, which a terminal can show"
+        message = str(error)
+        assert message.startswith("filter: ")
+        assert message.isprintable(), "one line, which a terminal can show"
     else:
         to_filter(expression)
 
