@@ -45,7 +45,8 @@ class VectorSupply:
         Raises `TransientError` where the embedder is down, `PoisonError` where it refuses one of these texts.
         """
         futures = [self._future(key, text) for key, text in texts.items()]
-        return dict(zip(texts, await asyncio.gather(*futures), strict=True))
+        # One after the other: `gather` would give each of them callbacks, and they come together anyway.
+        return {key: await future for key, future in zip(texts, futures, strict=True)}
 
     def count_reused(self, chunks: int) -> None:
         """Chunks that cost no embedding."""
@@ -64,7 +65,6 @@ class VectorSupply:
         if not self._workers:
             self._workers = [asyncio.create_task(self._work()) for _ in range(_PARALLEL)]
         future: asyncio.Future[Vector] = asyncio.get_running_loop().create_future()
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())  # a failure that nobody awaits is no news
         self._under_way[key] = future
         self._waiting[key] = (text, future)
         self._wake.set()
@@ -142,3 +142,4 @@ class VectorSupply:
             self._under_way.pop(key, None)
             if not future.done():
                 future.set_exception(error)
+                future.exception()  # asked for once, so that a failure that nobody awaits is no news
