@@ -80,7 +80,7 @@ class DocumentChunker:
 
         spans, self._fence = fences(block.text, self._fence) if self._separators.structure is None else ([], None)
         structure = Structure(headings=((mark.start - block.start, mark) for mark in block.headings), fences=spans)
-        parts = self._parts(block.text, structure, (0, len(block.text)), self._size * UNIT)
+        parts = [part for page in _pages(block) for part in self._parts(block.text, structure, page, self._size * UNIT)]
         return list(self._placed(block, self._within_size(block.text, structure, parts)))
 
     def _parts(self, text: str, structure: Structure, span: Span, limit: int) -> list[Span]:
@@ -151,6 +151,12 @@ class DocumentChunker:
 
     def _heading(self) -> str | None:
         return _HEADING_JOIN.join(mark.text for mark in self._path) or None
+
+
+def _pages(block: Block) -> list[Span]:
+    """The block's text page by page, in offsets of the block: no chunk stands on two pages, so that a citation names the right one."""
+    starts = [mark.start - block.start for mark in block.pages if mark.start > block.start]
+    return list(zip([0, *starts], [*starts, len(block.text)], strict=True))
 
 
 def _trimmed(text: str, start: int, end: int) -> Span | None:

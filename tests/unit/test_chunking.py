@@ -318,6 +318,15 @@ def test_pages_and_headings_are_those_over_the_first_character_of_a_chunk() -> N
         assert chunk.heading == expected
 
 
+def test_no_chunk_stands_on_two_pages() -> None:
+    slides = ["Slide one is short.", "Slide two is short.", " ".join(paragraphs(3, 30)), "The last one."]
+    starts = [sum(len(slide) + 2 for slide in slides[:number]) for number in range(len(slides))]
+    pages = tuple(PageMark(start=start, number=number) for number, start in enumerate(starts, 1))
+    found = Chunker(count_tokens=count).document("text/plain").chunk(Block(text="\n\n".join(slides), start=0, pages=pages))
+    assert [(chunk.page, chunk.text) for chunk in found if chunk.page != 3] == [(1, slides[0]), (2, slides[1]), (4, slides[3])]
+    assert all(chunk.text in slides[2] for chunk in found if chunk.page == 3)
+
+
 def test_text_before_the_first_mark_has_no_page_and_no_heading() -> None:
     found = chunks("Before.\n\n# Heading\n")
     assert (found[0].page, found[0].heading) == (None, None)
