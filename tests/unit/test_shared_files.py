@@ -1,4 +1,4 @@
-"""Every file of the shared collection through a whole pass: found by a search on the page that it stands on, or in quarantine with its kind."""
+"""Every file of the shared collection through a whole pass: found by a search on its page, or in quarantine with its kind of error."""
 
 from __future__ import annotations
 
