@@ -16,6 +16,7 @@ from ragstore.ingest.report import Clocked, Progress, SyncReport
 from ragstore.models import BlobState
 
 _POLICY = "policy"
+_MANY_CHUNKS = 50_000
 
 
 async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progress | None = None) -> SyncReport:
@@ -111,6 +112,8 @@ async def _finish(parts: Parts, clock: Clocked, policy: str) -> None:
         parts.ledger.set_setting(_POLICY, policy)
     report.warn("access", parts.policy.lint())
     await asyncio.to_thread(parts.ledger.prune_vectors, keep_days=parts.settings.cache.keep)
+    if report.chunks >= _MANY_CHUNKS:
+        await asyncio.to_thread(parts.ledger.release_memory)  # the store indexes these chunks now, and needs memory for it
     await parts.store.maintain()
     if parts.embedder.price_per_million_tokens is not None:
         report.price = round(report.tokens * parts.embedder.price_per_million_tokens / 1e6, 6)

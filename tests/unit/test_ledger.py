@@ -150,6 +150,14 @@ def test_vectors_are_looked_through_from_time_to_time_only(ledger: Ledger, monke
     assert pruned == [0, 0, 1]
 
 
+def test_a_ledger_that_gave_its_memory_back_goes_on(ledger: Ledger) -> None:
+    state = blob("x")
+    ledger.documents.mark_pending([state])
+    ledger.release_memory()
+    ledger.documents.commit([commit_of(state)])
+    assert ledger.documents.counts()["live"] == 1
+
+
 def test_pruning_spares_vectors_that_a_chunk_still_has(ledger: Ledger) -> None:
     state = blob("x")
     ledger.documents.mark_pending([state])
