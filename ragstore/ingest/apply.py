@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from ragstore.errors import PoisonError, TransientError
@@ -135,7 +136,7 @@ class Applier:
         except PoisonError as error:
             await self.quarantine(Planned(state=fetched.state, known=item.known, reason=item.reason), error, sha256=fetched.sha256)
         finally:
-            await asyncio.to_thread(fetched.file.unlink, missing_ok=True)  # may wait for the disk
+            await _remove(fetched.file)
 
     async def _take(self, item: Planned, fetched: FetchedBlob) -> None:
         known, state = item.known, fetched.state
@@ -337,3 +338,12 @@ class Applier:
                     group.create_task(lane())
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None  # the others were cancelled by it
+
+
+async def _remove(file: Path) -> None:
+    """Delete in a thread, because it may wait for the disk; whoever is cancelled meanwhile leaves nothing behind either."""
+    try:
+        await asyncio.to_thread(file.unlink, missing_ok=True)
+    except asyncio.CancelledError:
+        file.unlink(missing_ok=True)  # noqa: ASYNC240 - at once: nothing may be awaited any more
+        raise

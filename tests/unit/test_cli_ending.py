@@ -15,6 +15,8 @@ import pytest
 from ragstore.cli.files import write_whole
 from ragstore.cli.outcome import Exit
 
+# Whoever runs the tests in the background may have told their children to ignore an interrupt; a terminal does not.
+_HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
 _COMMAND = [sys.executable, "-c", "from ragstore.cli import main; main()"]
 _SLOWLY = """
 import asyncio
@@ -48,7 +50,7 @@ def _environment() -> dict[str, str]:
 
 
 def _start(here: Path, script: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", script, *arguments]
+    command = [sys.executable, "-c", _HEED + script, *arguments]
     return subprocess.Popen(command, cwd=here, env=_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

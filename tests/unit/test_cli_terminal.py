@@ -63,7 +63,9 @@ def _ragstore(here: Path, *arguments: str, **more: str) -> subprocess.CompletedP
 
 
 def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "from ragstore.cli import main; main()", *arguments]
+    # Whoever runs the tests in the background may have told their children to ignore an interrupt; a terminal does not.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    return [sys.executable, "-c", f"{heed}\nfrom ragstore.cli import main; main()", *arguments]
 
 
 def _on_a_terminal(here: Path, *arguments: str) -> tuple[int, str]:
