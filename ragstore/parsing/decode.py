@@ -146,6 +146,21 @@ def _wide(head: bytes) -> str | None:
         return "utf-16-le"
     if even > least and odd * 20 < even:
         return "utf-16-be"
+    return _wide_by_letters(head, least)
+
+
+def _wide_by_letters(head: bytes, least: float) -> str | None:
+    """UTF-16 whose NUL bytes stand on both sides, as in U+0100: letters below make units in one byte order only, and none is U+0000."""
+    first, second = head[0::2], head[1::2]
+    units = list(zip(first, second, strict=False))
+    if (0, 0) in units:
+        return None
+    little = sum(high == 0 and chr(low).isprintable() for low, high in units) / len(units)
+    big = sum(high == 0 and chr(low).isprintable() for high, low in units) / len(units)
+    if little > least and big * 20 < little:
+        return "utf-16-le"
+    if big > least and little * 20 < big:
+        return "utf-16-be"
     return None
 
 
