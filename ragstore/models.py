@@ -7,12 +7,16 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from ragstore.spool import Content
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -53,7 +57,7 @@ class AccessAttributes:
 
     def to_json(self) -> str:
         """Canonical: two equal sets of attributes have equal JSON."""
-        return json.dumps(
+        return _CANONICAL.encode(
             {
                 "account": self.account,
                 "container": self.container,
@@ -63,9 +67,7 @@ class AccessAttributes:
                 "is_current_version": self.is_current_version,
                 "encryption_scope": self.encryption_scope,
                 "acl": self.acl,
-            },
-            sort_keys=True,
-            separators=(",", ":"),
+            }
         )
 
     @classmethod
@@ -96,10 +98,10 @@ class BlobState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchedBlob:
-    """Content in a spool file, with the state read *after* it; the ETag of both is the same (design: access is paired with content)."""
+    """Content, with the state read *after* it; the ETag of both is the same (design: access is paired with content)."""
 
     state: BlobState
-    file: Path
+    content: Content
     sha256: str
     """Hex digest of the content."""
 
@@ -169,8 +171,11 @@ def text_hash(text: str) -> str:
 
 
 def chunk_id(document_id: str, text_hash: str, occurrence: int) -> str:
-    """32 hex digits derived from what the chunk is, never from where it stands, so that an insertion above it changes nothing."""
-    return hashlib.blake2b(f"{document_id}:{text_hash}:{occurrence}".encode(), digest_size=16).hexdigest()
+    """32 hex digits derived from what the chunk is, never from where it stands, so that an insertion above it changes nothing.
+
+    The first 8 are those of the document: what is sorted by id keeps the chunks of one document together, and a change touches few pages.
+    """
+    return document_id[:8] + hashlib.blake2b(f"{document_id}:{text_hash}:{occurrence}".encode(), digest_size=12).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

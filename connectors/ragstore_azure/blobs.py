@@ -156,8 +156,8 @@ class AzureBlobSource:
                     continue
                 after = await self._described(path)
                 if after is not None and after.etag == before.etag:
-                    file, sha256 = spooled.finish()
-                    return FetchedBlob(state=after, file=file, sha256=sha256)
+                    content, sha256 = spooled.finish()
+                    return FetchedBlob(state=after, content=content, sha256=sha256)
         raise self._restless(path)
 
     async def close(self) -> None:

@@ -38,22 +38,23 @@ def read_into(spooled: SpoolFile, found: FoundFile, stop: threading.Event) -> st
         if error.errno in _GONE:
             return None
         raise _read_error(found.path, error) from error
-    with os.fdopen(descriptor, "rb", buffering=0) as file:
+    try:
         before = _settled(descriptor, stop)
         if not stat.S_ISREG(before.st_mode) or not is_settled(before) or signature(before) != signature(found.stat):
             return None
-        buffer = memoryview(bytearray(min(_PIECE, before.st_size + 1)))
-        while spooled.size <= before.st_size:
+        while spooled.size < before.st_size:
             if stop.is_set():
                 raise CancelledReadError
             try:
-                length = file.readinto(buffer)
+                piece = os.read(descriptor, min(_PIECE, before.st_size - spooled.size))
             except OSError as error:
                 raise _read_error(found.path, error) from error
-            if not length:
+            if not piece:
                 break
-            spooled.write(buffer[:length])
+            spooled.write(piece)
         after = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
     whole = spooled.size == before.st_size and signature(after) == signature(before)
     return signature(before) if whole else None
 

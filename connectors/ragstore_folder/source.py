@@ -102,7 +102,7 @@ class FolderSource:
             stop.set()
             (outcome,) = await asyncio.gather(reading, return_exceptions=True)
             if isinstance(outcome, FetchedBlob):
-                outcome.file.unlink()
+                outcome.content.remove()
             raise
 
     async def close(self) -> None:
@@ -144,8 +144,8 @@ class FolderSource:
                 if stop.is_set():
                     raise CancelledReadError
                 if found is not None and read == signature(found.stat):
-                    file, sha256 = spooled.finish()
-                    return FetchedBlob(state=self._state(found, tags), file=file, sha256=sha256)
+                    content, sha256 = spooled.finish()
+                    return FetchedBlob(state=self._state(found, tags), content=content, sha256=sha256)
         raise TransientError(f"{path!r} changed {_ATTEMPTS} times while it was read; it is tried again when it rests")
 
     def _refuse(self, found: FoundFile) -> None:

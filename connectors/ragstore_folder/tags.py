@@ -40,12 +40,12 @@ class TagFile:
 
     def _read(self) -> Tags:
         try:
+            last_seen, last_tags = self._last
+            if last_seen is not None and signature(self._file.stat()) == last_seen:
+                return last_tags
             with self._file.open("rb") as file:
                 status = os.fstat(file.fileno())
                 seen = signature(status)
-                last_seen, last_tags = self._last
-                if seen == last_seen:
-                    return last_tags
                 # Decided before reading: a write within the same tick of the clock would not show in the signature.
                 settled = is_settled(status)
                 content = file.read()

@@ -79,9 +79,9 @@ class Tree:
         self._prefix = prefix
         self._globs = globs
         self._hidden_files = hidden_files
-        self._real_root = root
+        self._real_root = ""
         self._trusted = frozenset[int]()
-        self._hidden_places = hidden_files
+        self._hidden = frozenset[tuple[int, int]]()
 
     def walk(self) -> Iterator[FoundFile]:
         """Every file, folder by folder, sorted by name within each.
@@ -131,15 +131,18 @@ class Tree:
     def _top(self) -> _Folder:
         """The root, which is looked up anew each time: it may be a link that somebody turned to another folder."""
         try:
-            place = os.path.realpath(self._root, strict=True)
-            status = os.stat(place)  # noqa: PTH116 - paths that are not Unicode stay plain strings here
+            place = self._real_root
+            status = os.stat(self._root)  # noqa: PTH116 - paths that are not Unicode stay plain strings here
+            if not place or _identity(status) != _identity_of(place):
+                place = os.path.realpath(self._root, strict=True)
+                status = os.stat(place)  # noqa: PTH116 - as above
         except OSError as error:
             raise _folder_error(self._root, error) from error
         if not stat.S_ISDIR(status.st_mode):
             raise ConfigError(f"{self._root!r} is not a folder; set `path` to the folder to index")
         self._real_root = place
         self._trusted = frozenset({0, status.st_uid, _own_id()})
-        self._hidden_places = frozenset(os.path.realpath(file) for file in self._hidden_files)
+        self._hidden = frozenset(identity for file in self._hidden_files if (identity := _identity_of(file)))
         return _Folder(path="", place=place, linked=False, linked_by=None, is_unicode=True)
 
     def _entries(self, folder: _Folder) -> list[tuple[os.DirEntry[str], str]]:
@@ -170,7 +173,7 @@ class Tree:
 
     def _follow(self, place: str, path: str, status: os.stat_result, folder: _Folder, skipped: _Skipped) -> FoundFile | _Folder | None:
         """What stands at `place`, through at most one link. `path` ends with the shown name, `place` with the real one."""
-        shown_as_is = path.rpartition("/")[2] == os.path.basename(place)  # noqa: PTH119 - as above
+        shown_as_is = place.endswith(os.sep + path.rpartition("/")[2])
         linked = stat.S_ISLNK(status.st_mode)
         linked_by = folder.linked_by
         if linked:
@@ -188,7 +191,7 @@ class Tree:
         if not stat.S_ISREG(status.st_mode):
             skipped.special += 1
             return None
-        if place in self._hidden_places or not self._wants(path):
+        if _identity(status) in self._hidden or not self._wants(path):
             return None
         if linked_by not in {None, status.st_uid}:
             skipped.add_link(path)
@@ -250,6 +253,18 @@ def _lstat(place: str) -> os.stat_result | None:
         if error.errno in _NO_NAME:
             return None
         raise _folder_error(os.path.dirname(place), error) from error  # noqa: PTH120 - as above
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    """Of a file or folder, whatever paths lead to it."""
+    return status.st_dev, status.st_ino
+
+
+def _identity_of(place: str) -> tuple[int, int] | None:
+    try:
+        return _identity(os.stat(place))  # noqa: PTH116 - as above
+    except (OSError, ValueError):
+        return None
 
 
 def _own_id() -> int:

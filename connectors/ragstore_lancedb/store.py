@@ -86,8 +86,7 @@ class LanceDBStore(Store):
     async def apply(self, writes: Sequence[Write]) -> None:
         for write in writes:
             if isinstance(write, PutRows):
-                for row in write.rows:
-                    self._check(row.vector)
+                self._check([row.vector for row in write.rows])
         for batch in batched(writes):
             await carry_out(batch, self._collection, self._dimensions)
 
@@ -101,7 +100,7 @@ class LanceDBStore(Store):
         if isinstance(query, TextQuery):
             search = BestText(text=query.text, condition=condition, limit=limit)
         else:
-            self._check(query.vector)
+            self._check([query.vector])
             search = Nearest(vector=query.vector, condition=condition, limit=limit, exact_below=self._exact_below, refine=self._refine)
         return await self._collection.read(search.run) or []
 
@@ -153,10 +152,11 @@ class LanceDBStore(Store):
     async def close(self) -> None:
         await self._collection.close()
 
-    def _check(self, vector: NDArray[np.float32]) -> None:
-        if vector.shape != (self._dimensions,):
-            raise ConfigError(f"a vector has the shape {vector.shape}, but this collection wants ({self._dimensions},)")
-        if not np.isfinite(vector).all():
+    def _check(self, vectors: Sequence[NDArray[np.float32]]) -> None:
+        for vector in vectors:
+            if vector.shape != (self._dimensions,):
+                raise ConfigError(f"a vector has the shape {vector.shape}, but this collection wants ({self._dimensions},)")
+        if vectors and not np.isfinite(np.concatenate(vectors)).all():
             raise ValueError("a vector holds a value that is not a finite number; the embedder that made it is at fault")
 
     async def _scan(self, columns: Sequence[str], document_ids: Sequence[str] | None) -> AsyncIterator[pa.RecordBatch]:

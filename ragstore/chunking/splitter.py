@@ -129,16 +129,20 @@ class StableSplitter:
 
     def _best(self, text: str, structure: Structure, offsets: Sequence[int], window: range) -> int:
         """The index in the window of the offset where a cut does least harm."""
-        candidates: Sequence[int] = window
         # A heading outranks all else: where there is one, the others need not be looked at.
-        headings = structure.offsets(offsets[window[0]], offsets[window[-1]] + 1)
-        if headings:
-            at_headings = [bisect_left(offsets, heading, window.start, window.stop) for heading in headings]
-            candidates = [index for index in at_headings if not _below_heading(structure, offsets, index)] or window
-        ranks = [self._rank(text, structure, offsets, index) for index in candidates]
-        best = min(ranks)
-        equals = [index for index, rank in zip(candidates, ranks, strict=True) if rank == best]
+        ranks = self._headings(structure, offsets, window) or {index: self._rank(text, structure, offsets, index) for index in window}
+        best = min(ranks.values())
+        equals = [index for index, rank in ranks.items() if rank == best]
         return equals[0] if len(equals) == 1 else min(equals, key=lambda index: _surroundings(text, offsets[index]))
+
+    def _headings(self, structure: Structure, offsets: Sequence[int], window: range) -> dict[int, int]:
+        """The ranks of the offsets in the window where a heading begins, without those that would strand the heading above."""
+        ranks = {}
+        for heading in structure.offsets(offsets[window[0]], offsets[window[-1]] + 1):
+            index = bisect_left(offsets, heading, window.start, window.stop)
+            if not _below_heading(structure, offsets, index):
+                ranks[index] = structure.headings[heading].level + (_IN_FENCE if _inside(structure.fences, heading) else 0)
+        return ranks
 
     def _rank(self, text: str, structure: Structure, offsets: Sequence[int], index: int) -> int:
         """How good a cut at this offset is; smaller is better."""

@@ -15,6 +15,8 @@ __all__ = ["main"]
 def main(arguments: Sequence[str] | None = None) -> None:
     """The console entry point `ragstore`. Ends the process with one of the codes of `outcome.Exit`."""
     _occupy_standard_files()
+    # Numpy's BLAS starts a thread for each core when it is imported, a third of the time to a first answer; nothing here uses them.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from ragstore.cli.outcome import run  # here, because whoever presses Ctrl-C while this is loading wants no traceback either
 

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from ragstore.contracts import Store
 from ragstore.ingest.content import Generation
 from ragstore.ingest.parts import Parts
-from ragstore.ledger import KnownBlob
+from ragstore.ledger import ChunkRecord, KnownBlob, Ledger
 from ragstore.models import AccessColumns, Chunk, FetchedBlob, Row
 
 _GATHER_SECONDS = 0.005
 
 
-class RowLoader:
-    """Rows by document id; what is asked for at about the same time is read from the store in one go."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """What ledger and store hold of one document."""
 
-    def __init__(self, store: Store) -> None:
+    generation: int | None
+    """None where it is not up to date."""
+    records: Sequence[ChunkRecord]
+    rows: Mapping[str, Row]
+    """By chunk id."""
+
+
+class RowLoader:
+    """Documents as they are stored; those that are asked for at about the same time are read in one go."""
+
+    def __init__(self, ledger: Ledger, store: Store) -> None:
+        self._ledger = ledger
         self._store = store
-        self._waiting: dict[str, asyncio.Future[list[Row]]] = {}
+        self._waiting: dict[str, asyncio.Future[Stored]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def rows(self, document_id: str) -> list[Row]:
-        """All stored rows of the document."""
+    async def stored(self, document_id: str) -> Stored:
+        """The document's chunks and rows, read before its generation: if that is the expected one, they are of that one, too."""
         if document_id not in self._waiting:
             self._waiting[document_id] = asyncio.get_running_loop().create_future()
         if self._task is None or self._task.done():
@@ -34,18 +47,28 @@ class RowLoader:
 
     async def _load(self) -> None:
         while self._waiting:
-            await asyncio.sleep(_GATHER_SECONDS)
+            gathered = 0
+            while len(self._waiting) > gathered:  # as long as more of them come
+                gathered = len(self._waiting)
+                await asyncio.sleep(_GATHER_SECONDS)
             asked, self._waiting = self._waiting, {}
-            found: dict[str, list[Row]] = {document_id: [] for document_id in asked}
             try:
-                async for row in self._store.rows(list(asked)):
-                    found[row.document_id].append(row)
+                found = await self._read(list(asked))
             except Exception as error:  # noqa: BLE001 - handed to each document that waits for it
                 for future in asked.values():
                     future.set_exception(error)
             else:
                 for document_id, future in asked.items():
                     future.set_result(found[document_id])
+
+    async def _read(self, document_ids: list[str]) -> dict[str, Stored]:
+        rows: dict[str, dict[str, Row]] = {document_id: {} for document_id in document_ids}
+        async for row in self._store.rows(document_ids):
+            rows[row.document_id][row.chunk_id] = row
+        documents = self._ledger.documents
+        records = await asyncio.to_thread(documents.chunks_of, document_ids)
+        live = await asyncio.to_thread(documents.live_generations, document_ids)
+        return {each: Stored(generation=live.get(each), records=records[each], rows=rows[each]) for each in document_ids}
 
 
 class Adopter:
@@ -54,7 +77,7 @@ class Adopter:
     def __init__(self, parts: Parts, known: Iterable[KnownBlob]) -> None:
         """`known` are the blobs of the ledger before the pass; copies within one pass share their embeddings anyway."""
         self._parts = parts
-        self._loader = RowLoader(parts.store)
+        self._loader = RowLoader(parts.ledger, parts.store)
         self._by_content: dict[str, list[KnownBlob]] = defaultdict(list)
         for blob in known:
             if blob.state == "live" and blob.sha256:
@@ -76,18 +99,16 @@ class Adopter:
 
     async def rows(self, donor: KnownBlob, fetched: FetchedBlob, generation: Generation) -> tuple[list[Row], AccessColumns] | None:
         """The rows of the new blob, or None where the store does not hold all that the ledger lists of the donor."""
-        by_id = {row.chunk_id: row for row in await self._loader.rows(donor.document_id)}
-        records = self._parts.ledger.documents.chunks(donor.document_id)
-        now = self._parts.ledger.documents.get(donor.document_id)
-        if now is None or (now.generation, now.state) != (donor.generation, "live"):
+        stored = await self._loader.stored(donor.document_id)
+        if stored.generation != donor.generation:
             return None  # it was overwritten or deleted while its rows were read: they may be of another content
-        if not records or any(record.chunk_id not in by_id for record in records):
+        if not stored.records or any(record.chunk_id not in stored.rows for record in stored.records):
             return None
         columns = self._parts.columns(fetched.state.access, donor.media_type)
         generation.media_type, generation.title = donor.media_type, donor.title
         rows = []
-        for record in records:
-            theirs = by_id[record.chunk_id]
+        for record in stored.records:
+            theirs = stored.rows[record.chunk_id]
             ours = generation.add(
                 Chunk(
                     text=theirs.text,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 from ragstore.errors import PoisonError, TransientError
@@ -22,7 +21,7 @@ from ragstore.models import AccessAttributes, AccessColumns, BlobState, FetchedB
 
 T = TypeVar("T")
 
-_AT_ONCE = 32
+_AT_ONCE = 64
 _BYTES_AT_ONCE = 256 * 2**20
 _LEAST_BYTES = 64 * 2**10
 
@@ -136,7 +135,7 @@ class Applier:
         except PoisonError as error:
             await self.quarantine(Planned(state=fetched.state, known=item.known, reason=item.reason), error, sha256=fetched.sha256)
         finally:
-            await _remove(fetched.file)
+            await _remove(fetched)
 
     async def _take(self, item: Planned, fetched: FetchedBlob) -> None:
         known, state = item.known, fetched.state
@@ -340,10 +339,12 @@ class Applier:
             raise several.exceptions[0] from None  # the others were cancelled by it
 
 
-async def _remove(file: Path) -> None:
-    """Delete in a thread, because it may wait for the disk; whoever is cancelled meanwhile leaves nothing behind either."""
+async def _remove(fetched: FetchedBlob) -> None:
+    """Delete what was fetched, in a thread where the disk takes part; whoever is cancelled meanwhile leaves nothing behind either."""
+    if fetched.content.in_memory:
+        return
     try:
-        await asyncio.to_thread(file.unlink, missing_ok=True)
+        await asyncio.to_thread(fetched.content.remove)
     except asyncio.CancelledError:
-        file.unlink(missing_ok=True)  # noqa: ASYNC240 - at once: nothing may be awaited any more
+        fetched.content.remove()  # at once: nothing may be awaited any more
         raise

@@ -80,7 +80,7 @@ class ContentReader:
         Raises `PoisonError` where the content cannot be indexed, `TransientError` where the embedder is down.
         """
         state = fetched.state
-        stream = await self._parts.parsers.parse(fetched.file, name=state.id.path, declared=state.content_type)
+        stream = await self._parts.parsers.parse(fetched.content, name=state.id.path, declared=state.content_type)
         try:
             generation.media_type, generation.title = stream.media_type, stream.title
             columns = self._parts.columns(state.access, stream.media_type)

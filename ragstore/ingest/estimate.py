@@ -93,7 +93,7 @@ class _Estimator:
             self._report.warn(item.state.id.name, (str(error),))
         finally:
             if fetched is not None:
-                fetched.file.unlink(missing_ok=True)
+                fetched.content.remove()
 
     async def _take(self, item: Planned, fetched: FetchedBlob) -> None:
         known, state = item.known, fetched.state
@@ -119,7 +119,7 @@ class _Estimator:
 
     async def _chunk(self, fetched: FetchedBlob) -> None:
         found = 0
-        stream = await self._parts.parsers.parse(fetched.file, name=fetched.state.id.path, declared=fetched.state.content_type)
+        stream = await self._parts.parsers.parse(fetched.content, name=fetched.state.id.path, declared=fetched.state.content_type)
         async with stream:
             chunker = self._parts.chunker.document(stream.media_type)
             async for block in stream.blocks:

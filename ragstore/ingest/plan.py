@@ -77,15 +77,15 @@ def compare(listing: Iterable[BlobState], baseline: Baseline, *, limits: Mapping
             continue
         seen.add(document_id)
         limit = limits[state.id.account, state.id.container]
-        _classify(plan, state, baseline.known.get(document_id), baseline, limit)
+        _classify(plan, state, baseline.known.get(document_id), baseline.failures.get(document_id), limit)
     plan.blobs = len(seen)
     plan.deletes = [known for document_id, known in baseline.known.items() if document_id not in seen and known.state != "deleted"]
     return plan
 
 
-def _classify(plan: Plan, state: BlobState, known: KnownBlob | None, baseline: Baseline, limit: int) -> None:
+def _classify(plan: Plan, state: BlobState, known: KnownBlob | None, failure: Failure | None, limit: int) -> None:
+    baseline = plan.baseline
     same = known is not None and known.etag == state.etag
-    failure = baseline.failures.get(state.id.document_id)
     if failure and failure.kind != "transient" and failure.etag == state.etag and failure.pipeline == baseline.pipeline:
         plan.waiting += not failure.dismissed
     elif state.archived and not (same and known and known.serves):

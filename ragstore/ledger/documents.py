@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
 from sqlalchemy.dialects.sqlite import insert
 
+from ragstore.ledger.bulk import insert_rows
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.records import ChunkRecord, Commit, KnownBlob, State
-from ragstore.ledger.schema import blobs, chunks, vectors
+from ragstore.ledger.schema import blobs, chunks, unused
 from ragstore.models import AccessAttributes, BlobId, BlobState, CommittedChunk
 
 T = TypeVar("T")
@@ -51,13 +52,20 @@ _WITHDRAW = (
     .values(state=bindparam("to_state"), pending=1, chunks=0, title=None, indexed_at=bindparam("now"), generation=blobs.c.generation + 1)
 )
 _SEE = update(blobs).where(blobs.c.document_id == bindparam("id")).values(current_access=bindparam("to_access"))
-_LAST_USE = update(vectors).where(vectors.c.text_hash == bindparam("hash")).values(used_at=bindparam("now"))
-_ROWS_AT_ONCE = 5_000
-"""Chunks are inserted so many at a time: a blob may have hundreds of thousands."""
 _GET = select(*_KNOWN).where(blobs.c.document_id == bindparam("id"))
-_CHUNKS = select(chunks).where(chunks.c.document_id == bindparam("id")).order_by(chunks.c.ordinal)
+_CHUNKS = (
+    select(*(chunks.c[name] for name in ("document_id", "chunk_id", "start", "end", "page", "heading", "text_hash")))
+    .where(chunks.c.document_id.in_(bindparam("ids", expanding=True)))
+    .order_by(chunks.c.document_id, chunks.c.ordinal)
+)
+_LIVE = select(blobs.c.document_id, blobs.c.generation).where(
+    blobs.c.document_id.in_(bindparam("ids", expanding=True)), blobs.c.state == "live"
+)
 _CHUNK_IDS = select(chunks.c.chunk_id).where(chunks.c.document_id == bindparam("id"))
 _PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
+
+
+# Results are fetched whole: row by row, each costs a hand-over of Python's lock.
 
 
 class Documents:
@@ -69,7 +77,7 @@ class Documents:
     def known(self) -> dict[str, KnownBlob]:
         """Every blob ever seen, tombstones too, by document id: a path that comes back goes on from the generation that it had."""
         with self._connections.read() as connection:
-            return {row[0]: _known(row) for row in connection.execute(select(*_KNOWN))}
+            return {row[0]: _known(row) for row in connection.execute(select(*_KNOWN)).all()}
 
     def pending(self) -> list[KnownBlob]:
         """Blobs, deleted ones included, for which a run ended between ledger and store."""
@@ -84,25 +92,36 @@ class Documents:
 
     def chunks(self, document_id: str) -> list[ChunkRecord]:
         """The committed chunks of one blob in document order."""
+        return self.chunks_of([document_id])[document_id]
+
+    def chunks_of(self, document_ids: Collection[str]) -> dict[str, list[ChunkRecord]]:
+        """The committed chunks of these blobs in document order; none for a blob that is not there."""
+        found: dict[str, list[ChunkRecord]] = {document_id: [] for document_id in document_ids}
         with self._connections.read() as connection:
-            found = connection.execute(_CHUNKS, {"id": document_id})
-            return [
-                ChunkRecord(
-                    chunk_id=row.chunk_id, start=row.start, end=row.end, page=row.page, heading=row.heading, text_hash=row.text_hash
-                )
-                for row in found
-            ]
+            for some in batches(document_ids, 500):
+                for document_id, chunk_id, start, end, page, heading, text_hash in connection.execute(_CHUNKS, {"ids": some}).all():
+                    record = ChunkRecord(chunk_id=chunk_id, start=start, end=end, page=page, heading=heading, text_hash=text_hash)
+                    found[document_id].append(record)
+        return found
+
+    def live_generations(self, document_ids: Collection[str]) -> dict[str, int]:
+        """The generation of each of these blobs that is up to date."""
+        found: dict[str, int] = {}
+        with self._connections.read() as connection:
+            for some in batches(document_ids, 500):
+                found.update((row.document_id, row.generation) for row in connection.execute(_LIVE, {"ids": some}).all())
+        return found
 
     def chunk_ids(self, document_id: str) -> frozenset[str]:
         """The ids of the committed chunks of one blob."""
         with self._connections.read() as connection:
-            return frozenset(connection.execute(_CHUNK_IDS, {"id": document_id}).scalars())
+            return frozenset(connection.execute(_CHUNK_IDS, {"id": document_id}).scalars().all())
 
     def all_chunk_ids(self) -> Iterator[tuple[str, str]]:
         """(document id, chunk id) of every committed chunk."""
         with self._connections.read() as connection:
-            for row in connection.execute(select(chunks.c.document_id, chunks.c.chunk_id)):
-                yield row.document_id, row.chunk_id
+            for rows in connection.execute(select(chunks.c.document_id, chunks.c.chunk_id)).partitions(1000):
+                yield from ((row.document_id, row.chunk_id) for row in rows)
 
     def committed(self, chunk_ids: Sequence[str]) -> Mapping[str, CommittedChunk]:
         """Those of the chunks that belong to a committed generation; all others must not be shown."""
@@ -114,7 +133,7 @@ class Documents:
                     .join(blobs, blobs.c.document_id == chunks.c.document_id)
                     .where(chunks.c.chunk_id.in_(some), blobs.c.state.in_(("live", "stale")))
                 )
-                found.update((row.chunk_id, _committed(row)) for row in rows)
+                found.update((row.chunk_id, _committed(row)) for row in rows.all())
         return found
 
     def counts(self) -> dict[str, int]:
@@ -199,7 +218,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def _generations(connection: Connection, document_ids: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for some in batches(document_ids, 500):
-        rows = connection.execute(select(blobs.c.document_id, blobs.c.generation).where(blobs.c.document_id.in_(some)))
+        rows = connection.execute(select(blobs.c.document_id, blobs.c.generation).where(blobs.c.document_id.in_(some))).all()
         found.update((row.document_id, row.generation) for row in rows)
     return found
 
@@ -231,27 +250,18 @@ def _replace_chunks(connection: Connection, new: Mapping[str, Sequence[ChunkReco
     """Give each document its new chunks. Vectors of chunks that go stay in the cache, where their time starts to run."""
     old: set[str] = set()
     for some in batches(new, 500):
-        old.update(row.text_hash for row in connection.execute(select(chunks.c.text_hash).where(chunks.c.document_id.in_(some))))
+        old.update(connection.execute(select(chunks.c.text_hash).where(chunks.c.document_id.in_(some))).scalars().all())
         connection.execute(delete(chunks).where(chunks.c.document_id.in_(some)))
     gone = old - {record.text_hash for records in new.values() for record in records} if old else old
     if gone:
-        connection.execute(_LAST_USE, [{"hash": text_hash, "now": now} for text_hash in gone])
+        insert_rows(connection, unused, ((text_hash, now) for text_hash in gone), conflict="replace")
     rows = (_chunk_row(document_id, place, record) for document_id, records in new.items() for place, record in enumerate(records))
-    for some_rows in batches(rows, _ROWS_AT_ONCE):
-        connection.execute(insert(chunks), some_rows)
+    insert_rows(connection, chunks, rows)
 
 
-def _chunk_row(document_id: str, ordinal: int, record: ChunkRecord) -> dict[str, Any]:
-    return {
-        "chunk_id": record.chunk_id,
-        "document_id": document_id,
-        "ordinal": ordinal,
-        "start": record.start,
-        "end": record.end,
-        "page": record.page,
-        "heading": record.heading,
-        "text_hash": record.text_hash,
-    }
+def _chunk_row(document_id: str, ordinal: int, record: ChunkRecord) -> tuple[Any, ...]:
+    """In the order of the table's columns."""
+    return (record.chunk_id, document_id, ordinal, record.start, record.end, record.page, record.heading, record.text_hash)
 
 
 def _identity(blob: BlobId) -> dict[str, Any]:

@@ -65,10 +65,19 @@ vectors = Table(
     Column("fingerprint", String, nullable=False),
     Column("text_hash", String(32), nullable=False),
     Column("vector", LargeBinary, nullable=False),  # little-endian float32
-    Column("used_at", Float, nullable=False),
+    Column("used_at", Float, nullable=False),  # when it was made
     Index("vectors_by_text", "text_hash", "fingerprint", unique=True),  # the hash first: it is asked for alone as well
 )
 """The vector cache: nothing is embedded twice."""
+
+unused = Table(
+    "unused",
+    metadata,
+    Column("text_hash", String(32), primary_key=True),
+    Column("since", Float, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Texts that a chunk had, and when it lost them; a few bytes each, where a note beside the vector would write all of it again."""
 
 failures = Table(
     "failures",
@@ -95,9 +104,14 @@ cursors = Table(
 )
 """Where to go on in each feed; saved only when all before it is applied."""
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
-MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {}
+
+def _new_tables(_connection: Connection) -> None:
+    """`create_all` has made them already."""
+
+
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _new_tables}
 """From version n to n + 1. Each runs in the transaction that also writes the new version."""
 
 

@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import bindparam, delete, func, select
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import bindparam, delete, func, select, union_all
 
+from ragstore.ledger.bulk import insert_rows
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.documents import batches
-from ragstore.ledger.schema import chunks, vectors
+from ragstore.ledger.schema import chunks, unused, vectors
 
 # Statements are built once: building one costs more than running it.
 _AMONG = (vectors.c.fingerprint == bindparam("fingerprint"), vectors.c.text_hash.in_(bindparam("hashes", expanding=True)))
 _GET = select(vectors.c.text_hash, vectors.c.vector).where(*_AMONG)
 _HAVE = select(vectors.c.text_hash).where(*_AMONG)
-_PUT = insert(vectors).on_conflict_do_nothing()
 
 
 class Vectors:
@@ -33,7 +32,7 @@ class Vectors:
         found: dict[str, NDArray[np.float32]] = {}
         with self._connections.read() as connection:
             for some in batches(text_hashes, 500):
-                rows = connection.execute(_GET, {"fingerprint": self._fingerprint, "hashes": some})
+                rows = connection.execute(_GET, {"fingerprint": self._fingerprint, "hashes": some}).all()
                 found.update((key, np.frombuffer(vector, dtype="<f4")) for key, vector in rows)
         return found
 
@@ -42,29 +41,25 @@ class Vectors:
         found: set[str] = set()
         with self._connections.read() as connection:
             for some in batches(text_hashes, 500):
-                found.update(connection.execute(_HAVE, {"fingerprint": self._fingerprint, "hashes": some}).scalars())
+                found.update(connection.execute(_HAVE, {"fingerprint": self._fingerprint, "hashes": some}).scalars().all())
         return found
 
     def put(self, new: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep these vectors; durable when it returns."""
         now = time.time()
-        rows = [
-            {"fingerprint": self._fingerprint, "text_hash": key, "vector": vector.astype("<f4").tobytes(), "used_at": now}
-            for key, vector in new.items()
-        ]
+        rows = [(self._fingerprint, key, vector.astype("<f4").tobytes(), now) for key, vector in new.items()]
         if rows:
             with self._connections.write() as connection:
-                connection.execute(_PUT, rows)
+                insert_rows(connection, vectors, rows, conflict="ignore")
 
 
 def prune(connections: Connections, *, keep_days: int) -> int:
     """Drop the vectors, of any embedder, that no chunk has had for so many days. Returns how many went."""
+    before = time.time() - keep_days * 86400
+    used = union_all(select(chunks.c.text_hash), select(unused.c.text_hash).where(unused.c.since >= before))
     with connections.write() as connection:
-        gone = connection.execute(
-            delete(vectors).where(
-                vectors.c.used_at < time.time() - keep_days * 86400, vectors.c.text_hash.not_in(select(chunks.c.text_hash))
-            )
-        )
+        gone = connection.execute(delete(vectors).where(vectors.c.used_at < before, vectors.c.text_hash.not_in(used)))
+        connection.execute(delete(unused).where(unused.c.since < before))
         return gone.rowcount
 
 

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from ragstore.errors import PoisonError
 from ragstore.parsing import containers
 from ragstore.parsing.media_types import BY_EXTENSION, BY_MEDIA_TYPE, GENERIC, KINDS, Kind
+from ragstore.spool import File
 
 _HEAD = 8192
 _ZIP = b"PK\x03\x04"
@@ -39,7 +40,7 @@ _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]{1,40})""", re.ASCII | re.I
 _MBOX = re.compile(rb"From \S+ +[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ")
 
 
-def is_plain(file: Path) -> bool:
+def is_plain(file: File) -> bool:
     """Whether the first bytes are of no container, so that to find out more takes no more than reading text."""
     with file.open("rb") as stream:
         head = stream.read(_HEAD)
@@ -55,7 +56,7 @@ class Detected:
     charset: str | None = None
 
 
-def detect(file: Path, *, name: str, declared: str | None) -> Detected:
+def detect(file: File, *, name: str, declared: str | None) -> Detected:
     """What to parse this file as.
 
     Raises `PoisonError`: `empty` for no bytes, `unsupported` for content that no parser reads, `mislabelled` where the name or the
@@ -95,19 +96,26 @@ def by_extension(name: str) -> tuple[Kind, str] | None:
     return BY_EXTENSION.get(path.suffix) or BY_EXTENSION.get(path.name)
 
 
-def _by_magic(file: Path, head: bytes, promised: tuple[Kind, str] | None) -> tuple[Kind, str] | None:
+def _by_magic(file: File, head: bytes, promised: tuple[Kind, str] | None) -> tuple[Kind, str] | None:
     if b"%PDF-" in head[:_PDF_WITHIN] and (head.startswith(b"%PDF-") or not _reads_as_text(promised)):
         return "pdf", "application/pdf"
     if head.startswith((_ZIP, _EMPTY_ZIP)):
-        return containers.in_zip(file)
+        return containers.in_zip(_path(file))
     if head.startswith(_OLE):
-        return containers.in_ole(file)
+        return containers.in_ole(_path(file))
     if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{\\rtf"):
         return "rtf", "application/rtf"
     foreign = next((what for magic, what in _FOREIGN if head.startswith(magic) and _is_foreign(magic, head)), None) or _riff(head)
     if foreign:
         _refuse(foreign, promised)
     return None
+
+
+def _path(file: File) -> Path:
+    """Containers are looked at in place, by whoever has them in a file."""
+    if not isinstance(file, Path):
+        raise TypeError("a container was not written to a file before it was parsed")
+    return file
 
 
 def _is_foreign(magic: bytes, head: bytes) -> bool:

@@ -14,11 +14,12 @@ from ragstore.parsing.detect import Detected, detect, is_plain
 from ragstore.parsing.media_types import KINDS
 from ragstore.parsing.normalize import one_line
 from ragstore.parsing.text import parse_text
+from ragstore.spool import File
 
 _CHEAP_SIZE = 2**20
 
 
-def parse(file: Path, *, name: str, declared: str | None, text_limit: int = TEXT_LIMIT) -> Document:
+def parse(file: File, *, name: str, declared: str | None, text_limit: int = TEXT_LIMIT) -> Document:
     """The document in this file; `name` is the blob's path and `declared` its content type, either of which may be wrong.
 
     Blocks of text, CSV and JSONL are read as they are consumed, so the file must stay where it is until then. `text_limit` is the
@@ -31,7 +32,7 @@ def parse(file: Path, *, name: str, declared: str | None, text_limit: int = TEXT
     return replace(document, title=title, blocks=document.blocks if isinstance(document.blocks, tuple) else _tidily(document.blocks))
 
 
-def is_trusted(file: Path, *, name: str, declared: str | None) -> bool:
+def is_trusted(file: File, *, name: str, declared: str | None) -> bool:
     """Whether the file may be parsed in the caller's process: below 1 MB, and of a kind that takes time in proportion to its size."""
     if file.stat().st_size > _CHEAP_SIZE or not is_plain(file):
         return False
@@ -41,7 +42,15 @@ def is_trusted(file: Path, *, name: str, declared: str | None) -> bool:
         return True  # `parse` fails the same way, before it reads anything
 
 
-def _parse(file: Path, found: Detected, limit: int) -> Document:
+def _parse(file: File, found: Detected, limit: int) -> Document:
+    if found.kind in KINDS.cheap:
+        return _parse_text(file, found, limit)
+    if not isinstance(file, Path):
+        raise TypeError(f"{found.media_type} is read from a path only")
+    return _parse_in_place(file, found, limit)
+
+
+def _parse_text(file: File, found: Detected, limit: int) -> Document:
     match found.kind:
         case "text" | "markdown" | "source":
             return parse_text(file, found)
@@ -49,10 +58,14 @@ def _parse(file: Path, found: Detected, limit: int) -> Document:
             from ragstore.parsing.tabular import parse_csv, parse_jsonl
 
             return parse_csv(file, found) if found.kind == "csv" else parse_jsonl(file, found)
-        case "json" | "notebook":
+        case _:
             from ragstore.parsing.json_text import parse_json, parse_notebook
 
             return (parse_json if found.kind == "json" else parse_notebook)(file, found, limit=limit)
+
+
+def _parse_in_place(file: Path, found: Detected, limit: int) -> Document:
+    match found.kind:
         case "pdf":
             from ragstore.parsing.pdf import parse_pdf
 

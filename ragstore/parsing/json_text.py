@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ragstore.errors import PoisonError
@@ -14,6 +13,7 @@ from ragstore.parsing.detect import Detected
 from ragstore.parsing.headings import HeadingScanner
 from ragstore.parsing.normalize import normalize
 from ragstore.parsing.text import read_text
+from ragstore.spool import File
 
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 _PATH_LARGEST = 120
@@ -68,7 +68,7 @@ def _join(path: str, key: str) -> str:
     return joined if len(joined) <= _PATH_LARGEST else "…" + joined[1 - _PATH_LARGEST :]
 
 
-def parse_json(file: Path, found: Detected, *, limit: int) -> Document:
+def parse_json(file: File, found: Detected, *, limit: int) -> Document:
     """The values of a JSON file. One that is not valid JSON (comments, a log of objects) is read as the text that it is.
 
     Raises `PoisonError("too_deep", ...)` where it is nested beyond what can be read.
@@ -88,7 +88,7 @@ def parse_json(file: Path, found: Detected, *, limit: int) -> Document:
     return Document(media_type=found.media_type, encoding=decoding.encoding, blocks=builder.blocks())
 
 
-def parse_notebook(file: Path, found: Detected, *, limit: int) -> Document:
+def parse_notebook(file: File, found: Detected, *, limit: int) -> Document:
     """The cells of a Jupyter notebook: Markdown as it is, code in fences, and what it printed."""
     text, decoding = read_text(file, found.charset, limit=limit)
     try:

@@ -14,8 +14,8 @@ from ragstore.models import Block, Document
 from ragstore.parsing.dispatch import is_trusted, parse
 from ragstore.parsing.process import Crash, Reply, Request, WorkerProcess
 from ragstore.parsing.stream import ParsedStream, as_stream
+from ragstore.spool import Content, File
 
-_QUICK = 2**16
 _EAGER = 4 * 2**20
 _RECYCLE_FILES = 500
 _RECYCLE_BYTES = 768 * 2**20
@@ -38,18 +38,17 @@ class ParserPool:
         self._text = text
         self._closed = False
 
-    async def parse(self, file: Path, *, name: str, declared: str | None) -> ParsedStream:
+    async def parse(self, file: Path | Content, *, name: str, declared: str | None) -> ParsedStream:
         """The document in this file. Small plain text is read here; anything else in a worker, where it can do no harm.
 
         A stream whose document is longer than about 4 MB holds its worker until it is read to the end or closed.
         Raises `PoisonError`, and `OSError` where the file cannot be read.
         """
-        size, trusted = _weigh(file, name, declared)
-        if trusted and size <= _QUICK:
-            return as_stream(self._whole(file, name, declared))
-        if trusted:
+        if is_trusted(file, name=name, declared=declared):
+            if isinstance(file, Content) and file.in_memory:
+                return as_stream(self._whole(file, name, declared))
             return as_stream(await asyncio.to_thread(self._whole, file, name, declared))
-        request = Request(file=file, name=name, declared=declared, size=size, seconds=self._seconds, text=self._text)
+        request = await asyncio.to_thread(self._request, file, name, declared)
         await self._slots.acquire()
         lease = _Lease(self)
         try:
@@ -66,9 +65,13 @@ class ParserPool:
         self._idle.clear()
         self._busy.clear()
 
-    def _whole(self, file: Path, name: str, declared: str | None) -> Document:
+    def _whole(self, file: File, name: str, declared: str | None) -> Document:
         document = parse(file, name=name, declared=declared, text_limit=self._text)
         return Document(media_type=document.media_type, title=document.title, encoding=document.encoding, blocks=tuple(document.blocks))
+
+    def _request(self, file: Path | Content, name: str, declared: str | None) -> Request:
+        place = file.path() if isinstance(file, Content) else file
+        return Request(file=place, name=name, declared=declared, size=place.stat().st_size, seconds=self._seconds, text=self._text)
 
     async def _attempts(self, request: Request, lease: _Lease) -> ParsedStream:
         """The first answer, where a crash is given a second chance, alone and in a fresh process: a neighbour may have been the cause."""
@@ -142,11 +145,6 @@ class ParserPool:
             self._idle.append(worker)
         else:
             await self._discard(worker)
-
-
-def _weigh(file: Path, name: str, declared: str | None) -> tuple[int, bool]:
-    """Bytes of the file, and whether it may be parsed in this process."""
-    return file.stat().st_size, is_trusted(file, name=name, declared=declared)
 
 
 class _Lease:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from zlib import crc32
 
 from ragstore.models import Block, Document
@@ -15,6 +14,7 @@ from ragstore.parsing.detect import Detected
 from ragstore.parsing.json_text import flatten, loads
 from ragstore.parsing.normalize import normalize
 from ragstore.parsing.text import decoding_of, normalized, visible
+from ragstore.spool import File
 
 _GROUP_SMALLEST = 400
 _GROUP_LARGEST = 1600
@@ -25,7 +25,7 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 _LINE_LARGEST = 2**20
 
 
-def parse_csv(file: Path, found: Detected) -> Document:
+def parse_csv(file: File, found: Detected) -> Document:
     """The rows as they stand in the file; the first is repeated over every group of rows where it reads like a header."""
     decoding = decoding_of(file, found.charset)
     rows = lines(visible(normalized(file, decoding)))
@@ -33,7 +33,7 @@ def parse_csv(file: Path, found: Detected) -> Document:
     return _document(found, decoding, assemble(texts, warnings=decoding.warnings))
 
 
-def parse_jsonl(file: Path, found: Detected) -> Document:
+def parse_jsonl(file: File, found: Detected) -> Document:
     """Each line's values as `key: value`, a blank line between records; a line that is no JSON stands as it is, with a warning."""
     decoding = decoding_of(file, found.charset)
     warnings = list(decoding.warnings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from ragstore.errors import PoisonError
 from ragstore.models import Block, Document
@@ -12,9 +11,10 @@ from ragstore.parsing.decode import Decoding, choose, pieces
 from ragstore.parsing.detect import Detected
 from ragstore.parsing.headings import HeadingScanner, markdown_title
 from ragstore.parsing.normalize import normalize, normalize_pieces
+from ragstore.spool import File
 
 
-def parse_text(file: Path, found: Detected) -> Document:
+def parse_text(file: File, found: Detected) -> Document:
     """Text as it stands, normalised; in Markdown, headings are marked.
 
     Raises `PoisonError`: `unsupported` for binary data, `empty` for white space.
@@ -27,19 +27,19 @@ def parse_text(file: Path, found: Detected) -> Document:
     return Document(media_type=found.media_type, title=title, encoding=decoding.encoding, blocks=blocks)
 
 
-def decoding_of(file: Path, charset: str | None) -> Decoding:
+def decoding_of(file: File, charset: str | None) -> Decoding:
     """How the file's bytes are read as text."""
     with file.open("rb") as stream:
         return choose(stream, charset)
 
 
-def normalized(file: Path, decoding: Decoding) -> Iterator[str]:
+def normalized(file: File, decoding: Decoding) -> Iterator[str]:
     """The file's normalised text, piece by piece."""
     with file.open("rb") as stream:
         yield from normalize_pieces(pieces(stream, decoding))
 
 
-def read_text(file: Path, charset: str | None, *, limit: int) -> tuple[str, Decoding]:
+def read_text(file: File, charset: str | None, *, limit: int) -> tuple[str, Decoding]:
     """The whole normalised text. Raises `PoisonError("too_large", ...)` for a file of more bytes than `limit`."""
     size = file.stat().st_size
     if size > limit:

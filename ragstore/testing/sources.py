@@ -151,7 +151,7 @@ class SourceSuite:
         assert (await listed(source))["empty.md"].size == 0
         fetched = await source.fetch("empty.md", spool)
         assert fetched is not None
-        assert fetched.file.read_bytes() == b""
+        assert fetched.content.read_bytes() == b""
 
     async def test_odd_names_make_the_way_there_and_back(self, source: Source, writer: BlobWriter, spool: Path) -> None:
         for name in self.odd_names:
@@ -161,7 +161,7 @@ class SourceSuite:
             fetched = await source.fetch(name, spool)
             assert fetched is not None
             assert fetched.state.id.path == name
-            assert fetched.file.read_bytes() == name.encode()
+            assert fetched.content.read_bytes() == name.encode()
 
     # -- what is wanted
 
@@ -219,7 +219,7 @@ class SourceSuite:
         await writer.put("a.bin", content)
         fetched = await source.fetch("a.bin", spool)
         assert fetched is not None
-        assert fetched.file.read_bytes() == content
+        assert fetched.content.read_bytes() == content
         assert fetched.sha256 == hashlib.sha256(content).hexdigest()
         assert fetched.state.size == len(content)
 
@@ -242,7 +242,7 @@ class SourceSuite:
             await writer.put("a.md", content)
             fetched = await source.fetch("a.md", spool)
             assert fetched is not None
-            assert fetched.file.read_bytes() == content
+            assert fetched.content.read_bytes() == content
             etags.add(fetched.state.etag)
         assert len(etags) == 3
 
@@ -280,11 +280,11 @@ class SourceSuite:
 
     async def test_spool_files_are_named_by_hash_and_lie_in_the_spool(self, source: Source, writer: BlobWriter, spool: Path) -> None:
         for path in ("secret/name.md", "secret-name.md"):
-            await writer.put(path, b"the same content")
+            await writer.put(path, b"the same content" * MEGABYTE)
             fetched = await source.fetch(path, spool)
             assert fetched is not None
-            assert fetched.file.parent == spool
-            assert "secret" not in fetched.file.name
+            assert fetched.content.path().parent == spool
+            assert "secret" not in fetched.content.path().name
         files = files_in(spool)
         assert len(files) == 2, "each fetch owns a file, also where the content is the same"
 
@@ -295,8 +295,8 @@ class SourceSuite:
         fetched = await asyncio.gather(*(source.fetch(path, spool) for path in contents for _twice in range(2)))
         for one in fetched:
             assert one is not None
-            assert one.file.read_bytes() == contents[one.state.id.path]
-        assert len({one.file for one in fetched if one is not None}) == 24
+            assert one.content.read_bytes() == contents[one.state.id.path]
+        assert len({one.content.path() for one in fetched if one is not None}) == 24
 
     async def test_a_blob_replaced_during_a_fetch_is_never_mixed(self, source: Source, writer: BlobWriter, spool: Path) -> None:
         versions = [letter * (2 * MEGABYTE) for letter in (b"a", b"b", b"c", b"d")]
@@ -315,13 +315,13 @@ class SourceSuite:
             except TransientError:
                 continue  # it may give up on a blob that does not rest, but not mix
             assert fetched is not None
-            content = fetched.file.read_bytes()
+            content = fetched.content.read_bytes()
             assert content in versions
             assert seen.setdefault(fetched.state.etag, content) == content
         await writing
         last = await source.fetch("a.bin", spool)
         assert last is not None
-        assert last.file.read_bytes() == versions[-1]
+        assert last.content.read_bytes() == versions[-1]
 
     async def test_a_cancelled_fetch_leaves_nothing_in_the_spool(self, source: Source, writer: BlobWriter, spool: Path) -> None:
         await writer.put("a.bin", bytes(8 * MEGABYTE))
@@ -337,7 +337,7 @@ class SourceSuite:
             assert files_in(spool) == []
         else:  # it was faster than we
             assert fetched is not None
-            assert files_in(spool) == [fetched.file]
+            assert files_in(spool) == [fetched.content.path()]
 
 
 def files_in(spool: Path) -> list[Path]:

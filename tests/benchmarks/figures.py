@@ -56,6 +56,21 @@ class Figure:
         return text.rstrip()
 
 
+def pace() -> float:
+    """Seconds that plain Python needs for two million additions here and now, the least of seven: what wall and CPU times compare with.
+
+    Shared machines change theirs by a half within minutes: figures of different runs compare only where their paces do.
+    """
+    times = []
+    for _ in range(7):
+        start = time.perf_counter()
+        total = 0
+        for number in range(2_000_000):
+            total += number
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
 def head() -> str:
     """The names of the columns."""
     return f"{'figure':<44}{'value':>10} {'unit':<9}{'target':>9} {'':<7}{'wall s':>8}{'CPU s':>8}  {'ratio to baseline':<44}note"

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.figures import RESULTS, Figure, head
+from tests.benchmarks.figures import RESULTS, Figure, head, pace
 
 HERE = Path(__file__).parent
 _BUSY = 1.5
@@ -146,10 +146,10 @@ def main() -> int:
     good = True
     written: dict[str, Any] = {}
     for name in chosen.only or BENCHMARKS:
-        load = os.getloadavg()[0]
+        load, before = os.getloadavg()[0], pace()
         figures, problem = _run(name, BENCHMARKS[name], quick=chosen.quick)
         busy = f", BUSY: load {load:.1f} on {os.cpu_count()} cores, wall times are too long" if load > _BUSY * (os.cpu_count() or 1) else ""
-        print(f"-- {name}{busy}")
+        print(f"-- {name}, pace {(before + pace()) / 2:.3f} s{busy}")
         for figure in figures:
             print(figure.line(), flush=True)
         if problem:

@@ -154,7 +154,7 @@ async def test_a_blob_with_a_content_encoding_is_taken_as_stored(source: AzureBl
     await writer.client.upload_blob("a.txt", packed, content_settings=ContentSettings(content_encoding="gzip"))
     fetched = await source.fetch("a.txt", spool)
     assert fetched is not None
-    assert fetched.file.read_bytes() == packed
+    assert fetched.content.read_bytes() == packed
 
 
 async def test_page_and_append_blobs_are_read(source: AzureBlobSource, writer: ContainerWriter, spool: Path) -> None:
@@ -163,7 +163,7 @@ async def test_page_and_append_blobs_are_read(source: AzureBlobSource, writer: C
     for path, content in (("page", b"p" * 1024), ("append", b"a" * 700)):
         fetched = await source.fetch(path, spool)
         assert fetched is not None
-        assert fetched.file.read_bytes() == content
+        assert fetched.content.read_bytes() == content
 
 
 async def test_a_blob_of_many_ranges_is_put_together_in_order(source: AzureBlobSource, writer: ContainerWriter, spool: Path) -> None:
@@ -172,7 +172,7 @@ async def test_a_blob_of_many_ranges_is_put_together_in_order(source: AzureBlobS
     fetched = await source.fetch("large.bin", spool)
     assert fetched is not None
     assert fetched.sha256 == hashlib.sha256(content).hexdigest()
-    assert fetched.file.read_bytes() == content
+    assert fetched.content.read_bytes() == content
 
 
 @pytest.mark.parametrize("path", ["a/./b.md", "a/../a/b.md", "./a/b.md", "a\\b.md", "a/b.md/.", "..", "", "a\0b", "\udcff", "n" * 1025])

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from ragstore.errors import ConfigError, TransientError
 from ragstore.plugins import build
+from ragstore.spool import HELD
 from ragstore.testing.sources import BlobWriter, OpenSource, SourceOptions, SourceSuite, files_in, listed
 from ragstore_folder import FolderSource
 from ragstore_folder.tags import TagFile, Tags
@@ -268,7 +269,7 @@ async def test_tags_are_never_paired_with_another_version_of_the_file(
     if what == "fetch":
         fetched = await source.fetch("a.md", spool)
         assert fetched is not None
-        assert fetched.file.read_text(encoding="utf-8") == "new, longer"
+        assert fetched.content.read_bytes().decode() == "new, longer"
         state = fetched.state
     else:
         found = await source.state("a.md")
@@ -334,7 +335,7 @@ async def test_a_file_that_may_not_be_read_is_listed_and_tried_again_later(open_
 
 
 async def test_a_spool_that_may_not_be_written_is_an_error_that_says_so(root: Path) -> None:
-    write(root / "a.md")
+    write(root / "a.md", "x" * 2 * HELD)
     with pytest.raises(TransientError, match="spool"):
         await source_of(root).fetch("a.md", root.parent / "missing")
 

@@ -23,7 +23,7 @@ import asyncio
 from ragstore.embedding.hashing import HashEmbedder
 embed = HashEmbedder.embed
 async def slowly(self, texts, *, purpose):
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(1)
     return await embed(self, texts, purpose=purpose)
 HashEmbedder.embed = slowly
 from ragstore.cli import main; main()
@@ -40,7 +40,8 @@ from ragstore.cli import main; main()
 def here(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     for number in range(60):
-        words = " ".join(f"word{number}x{i}" for i in range(300))
+        # The first ones are large enough for the spool.
+        words = " ".join(f"word{number}x{i}" for i in range(8000 if number < 3 else 300))
         (tmp_path / "docs" / f"{number}.txt").write_text(words)
     return tmp_path
 
