@@ -1,6 +1,7 @@
 """The ledger: a swap is all or nothing, one process writes, and nothing is forgotten that is still needed."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from ragstore.errors import ConfigError, IndexLockedError
 from ragstore.ledger import ChunkRecord, Commit, Ledger, State
+from ragstore.ledger.schema import SCHEMA_VERSION
 from ragstore.models import AccessAttributes, BlobId, BlobState
 
 URL = "sqlite:///ledger.db"
@@ -323,3 +325,32 @@ except OutageError as error:
     assert ledger.setting("kept") == "yes"
     ledger.set_setting("key", "there is room again")
     ledger.close()
+
+
+def test_a_ledger_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> None:
+    ledger = Ledger("sqlite:///old.db", base=tmp_path)
+    ledger.vectors("f").put({"text": np.ones(2, np.float32)})
+    ledger.set_setting("schema_version", "1")
+    ledger.close()
+    with sqlite3.connect(tmp_path / "old.db") as old:
+        old.execute("DROP TABLE unused")
+    old.close()
+    ledger = Ledger("sqlite:///old.db", base=tmp_path)
+    assert ledger.setting("schema_version") == str(SCHEMA_VERSION)
+    assert ledger.vectors("f").have(["text"]) == {"text"}
+    assert ledger.prune_vectors(keep_days=-1) == 1
+
+
+def test_a_text_that_a_document_lost_keeps_its_vector_for_the_days_that_the_cache_keeps(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = blob("x")
+    ledger.vectors("f").put({"a": np.zeros(2, np.float32)})
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([commit_of(state, chunks=("a",))])
+    start = time.time()
+    monkeypatch.setattr(time, "time", lambda: start + 50 * 86400)  # the vector is old, but in use until now
+    ledger.documents.withdraw([state.id.document_id], "deleted")
+    assert ledger.prune_vectors(keep_days=30) == 0
+    monkeypatch.setattr(time, "time", lambda: start + 81 * 86400)
+    assert ledger.prune_vectors(keep_days=30) == 1
