@@ -341,7 +341,7 @@ def test_a_ledger_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> N
     assert ledger.prune_vectors(keep_days=-1) == 1
 
 
-def test_a_text_that_a_document_lost_keeps_its_vector_for_the_days_that_the_cache_keeps(
+def test_a_text_that_a_document_lost_keeps_its_vector_as_long_as_the_cache_keeps_it(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = blob("x")
