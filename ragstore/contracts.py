@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragstore.filters import Filter
-    from ragstore.models import AccessColumns, BlobState, FetchedBlob, Match, Row, RowKey
+    from ragstore.models import AccessColumns, BlobState, EventBatch, FetchedBlob, Match, Row, RowKey
 
 
 class Source(Protocol):
@@ -54,6 +54,44 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Give back connections. Nothing else may be called afterwards."""
+        ...
+
+
+class Feed(Protocol):
+    """Says what happened to the blobs of one source, sooner than a listing would.
+
+    Built with `base`, the `source` that it is a feed of, that source's own options as `source_options`, and the feed's options.
+    Errors are translated as of `Source`; besides, `read` raises `FeedGapError` where events were lost, and `ConfigError` with a message of
+    its own for each of: there is no such feed, it is not there yet, it may not be read.
+    """
+
+    name: str
+    """Tells it apart from every other feed in the ledger, for people too: `change-feed account/container`."""
+    poll_seconds: float
+    """How long to wait before the next `read` when the last one gave nothing. 0 where `read` itself waits for events."""
+
+    async def head(self) -> str | None:
+        """Where to begin so that nothing is missed which happens after this call; None for a feed that remembers by itself.
+
+        Whoever takes this first, and then lists the source, has everything.
+        """
+        ...
+
+    def read(self, cursor: str | None) -> AsyncIterator[EventBatch]:
+        """What is there behind the cursor now, in an order that keeps each blob's events in theirs; ends when there is no more for now.
+
+        - Each batch's cursor stands behind that batch: reading from it gives what comes later, and nothing twice where that is possible.
+        - Every event is of a blob that the source admits; for the others nothing is said.
+        - A batch is bounded (some thousand events), and no more than a few are fetched ahead.
+        """
+        ...
+
+    async def settle(self, batch: EventBatch) -> None:
+        """All events of this batch are applied, durably. A feed with a cursor does nothing: the caller saves the cursor."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections. Events that were not settled come again, to whoever reads next."""
         ...
 
 

@@ -57,6 +57,13 @@ class StoreDamagedError(OutageError):
     """What the store holds cannot be read, or is gone: `verify --repair` makes it anew, and embeds nothing whose vector is cached."""
 
 
+class FeedGapError(RagstoreError):
+    """Events between the cursor and the oldest that the feed still holds are lost: only a listing (`ragstore index`) can tell what they were.
+
+    The message names the gap. A worker lists the source and goes on from the feed's head; nothing is skipped in silence.
+    """
+
+
 class PoisonError(RagstoreError):
     """This blob cannot be indexed however often it is tried: quarantine it. `kind` is one of `QUARANTINE_KINDS`.
 

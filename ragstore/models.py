@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from ragstore.spool import Content
 
@@ -104,6 +104,53 @@ class FetchedBlob:
     content: Content
     sha256: str
     """Hex digest of the content."""
+
+
+Hint = Literal["content", "attributes", "gone", "folder"]
+"""What an event says of a blob. `content`: written, or perhaps written. `attributes`: index tags, metadata, ACL or tier only. `gone`:
+deleted. `folder`: everything below the path (which ends with `/`, or is empty for the container) came, went or moved."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What a feed says happened. It is a hint to look at the blob, whose present state is what is applied (design: state is truth)."""
+
+    blob: BlobId
+    hint: Hint
+    moment: datetime
+    """When it happened, aware, UTC."""
+    sequencer: str | None = None
+    """Orders the events of one blob, where the feed gives one; see `is_after`."""
+    etag: str | None = None
+    """Of the blob after the event, where the feed tells."""
+    came_from: str | None = None
+    """The path before a rename of a hierarchical namespace, in the same container; of a folder, with `/` at the end."""
+    kind: str = ""
+    """As the feed calls it, for logs: `BlobCreated/PutBlob`."""
+
+
+def is_after(sequencer: str | None, stored: str | None) -> bool:
+    """Whether an event is to be looked at: only one that is surely not newer than what is stored is not.
+
+    Sequencers are compared ordinally in lower case, and only where they are of one length: samples of Event Grid's documentation have 32
+    digits and others 48 (https://learn.microsoft.com/azure/event-grid/event-schema-blob-storage).
+    """
+    if sequencer is None or stored is None or len(sequencer) != len(stored):
+        return True
+    return sequencer.lower() > stored.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventBatch:
+    """Some events of a feed in their order, and where to go on after them."""
+
+    events: Sequence[Event]
+    cursor: str | None
+    """To be saved once all these events, and all batches before, are applied; None for a feed that remembers by itself."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """How many records said nothing of a blob of this source, by what they are; unknown types are among them by name."""
+    receipt: object = None
+    """The feed's own, for `Feed.settle`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_type_hints
 
 from ragstore.errors import ConfigError
 
-Kind = Literal["sources", "embedders", "stores"]
+Kind = Literal["sources", "feeds", "embedders", "stores"]
 
 _EXTRAS = {
     "azure": "azure",
