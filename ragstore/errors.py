@@ -60,7 +60,7 @@ class StoreDamagedError(OutageError):
 class FeedGapError(RagstoreError):
     """Events between the cursor and the oldest that the feed still holds are lost: only a listing can tell what they were.
 
-    The message names the gap and the remedy (`ragstore index`). A worker lists the source and goes on from the feed's head; nothing is skipped in silence.
+    The message names the gap and the remedy (`ragstore index`). A worker lists the source and goes on from the feed's head.
     """
 
 
