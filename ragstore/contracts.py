@@ -29,8 +29,8 @@ class Source(Protocol):
     max_bytes: int
     """A larger blob is quarantined unread."""
 
-    def list(self) -> AsyncIterator[BlobState]:
-        """Every current base blob under the prefix that the globs admit, each once.
+    def list(self, *, below: str = "") -> AsyncIterator[BlobState]:
+        """Every current base blob under the prefix that the globs admit and whose path starts with `below`, each once.
 
         - Ends early only by raising: whoever gets to the end has seen everything.
         - Snapshots, old versions and deleted blobs are left out.

@@ -92,7 +92,7 @@ class AzureBlobSource:
             retry_total=0,  # see Patience
         )
 
-    async def list(self) -> AsyncIterator[BlobState]:
+    async def list(self, *, below: str = "") -> AsyncIterator[BlobState]:
         """Every blob that the options admit, as of `Source.list`, in the order of the service.
 
         Raises `ConfigError` for a missing container or right and `TransientError` for an outage, never an early end.
@@ -101,7 +101,10 @@ class AzureBlobSource:
         if self._has_acls is None:
             await self._find_out_about_acls(listing)
         acls = self._has_acls is True
-        async for state in listing.blobs(prefix=self._prefix, admits=self._wants, acls=acls):
+        # Whichever is longer asks the service for less; a path must start with both.
+        prefix = max(self._prefix, below, key=len)
+        admits = partial(self._wants_below, below)
+        async for state in listing.blobs(prefix=prefix, admits=admits, acls=acls):
             if acls and state.access.acl is None:
                 acl = await self._acl(state.id.path)
                 yield replace(state, access=replace(state.access, acl=acl))
@@ -168,6 +171,9 @@ class AzureBlobSource:
 
     def _wants(self, path: str) -> bool:
         return path.startswith(self._prefix) and self._globs.admits(path)
+
+    def _wants_below(self, below: str, path: str) -> bool:
+        return path.startswith(below) and self._wants(path)
 
     def _listing(self) -> Listing:
         return Listing(client=self._client, account=self.account, container=self.container, patience=self.patience, tags=self._tags)

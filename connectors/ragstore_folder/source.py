@@ -72,13 +72,13 @@ class FolderSource:
             hidden_files=frozenset(map(str, hidden)),
         )
 
-    async def list(self) -> AsyncIterator[BlobState]:
+    async def list(self, *, below: str = "") -> AsyncIterator[BlobState]:
         """Every file of the folder that the options admit, as of `Source.list`.
 
         Raises `ConfigError` where the folder does not exist or one below it may not be read, `TransientError` where reading one fails:
         a listing that ends has seen everything.
         """
-        walk = self._tree.walk()
+        walk = self._tree.walk(below)
         while batch := await asyncio.to_thread(self._next_states, walk):
             for state in batch:
                 yield state

@@ -83,8 +83,8 @@ class Tree:
         self._trusted = frozenset[int]()
         self._hidden = frozenset[tuple[int, int]]()
 
-    def walk(self) -> Iterator[FoundFile]:
-        """Every file, folder by folder, sorted by name within each.
+    def walk(self, below: str = "") -> Iterator[FoundFile]:
+        """Every file whose path starts with `below`, folder by folder, sorted by name within each.
 
         Raises `ConfigError` where the root does not exist or a folder may not be read, `TransientError` where reading it fails.
         """
@@ -92,14 +92,15 @@ class Tree:
         folders = [self._top()]
         while folders:
             folder = folders.pop()
-            below: list[_Folder] = []
+            inner: list[_Folder] = []
             for entry, shown in self._entries(folder):
                 found = self._look_at(entry, shown, folder, skipped)
                 if isinstance(found, FoundFile):
-                    yield found
-                elif found is not None:
-                    below.append(found)
-            folders.extend(reversed(below))
+                    if found.path.startswith(below):
+                        yield found
+                elif found is not None and (found.path.startswith(below) or below.startswith(found.path)):
+                    inner.append(found)
+            folders.extend(reversed(inner))
         if skipped.links or skipped.special:
             _LOG.warning(
                 "folder.skipped: %d links that lead out of %s, nowhere, or to a file of another owner (the first is %r), %d special files",

@@ -276,6 +276,19 @@ class SourceSuite:
         assert fetched is not None
         assert state.access.metadata == fetched.state.access.metadata == (await listed(source))["a.md"].access.metadata == expected
 
+    async def test_a_listing_below_a_folder_gives_what_starts_with_it_and_nothing_else(self, source: Source, writer: BlobWriter) -> None:
+        for path in ("a/one.md", "a/b/two.md", "ab.md", "b/a/three.md", "a.md"):
+            await writer.put(path, b"x")
+        for below, expected in {
+            "": {"a/one.md", "a/b/two.md", "ab.md", "b/a/three.md", "a.md"},
+            "a/": {"a/one.md", "a/b/two.md"},
+            "a/b/": {"a/b/two.md"},
+            "a/b/two.md": {"a/b/two.md"},
+            "a": {"a/one.md", "a/b/two.md", "ab.md", "a.md"},
+            "c/": set(),
+        }.items():
+            assert {state.id.path async for state in source.list(below=below)} == expected, below
+
     # -- the spool
 
     async def test_spool_files_are_named_by_hash_and_lie_in_the_spool(self, source: Source, writer: BlobWriter, spool: Path) -> None:

@@ -25,8 +25,8 @@ class Wrapped(Source):
         self.fetch_errors: dict[str, Exception] = {}
 
     @override
-    async def list(self) -> AsyncIterator[BlobState]:
-        async for state in self.source.list():
+    async def list(self, *, below: str = "") -> AsyncIterator[BlobState]:
+        async for state in self.source.list(below=below):
             yield state
             if self.list_error is not None:
                 raise self.list_error
