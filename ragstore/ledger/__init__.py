@@ -7,17 +7,18 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects.sqlite import insert
 
 from ragstore.ledger import vectors as vector_cache
+from ragstore.ledger.bulk import upsert
 from ragstore.ledger.connection import Connections
+from ragstore.ledger.cursors import Cursors
 from ragstore.ledger.documents import Documents
 from ragstore.ledger.quarantine import Quarantine
-from ragstore.ledger.records import ChunkRecord, Commit, Failure, KnownBlob, PackedChunks, State
+from ragstore.ledger.records import ChunkRecord, Commit, Cursor, Failure, KnownBlob, PackedChunks, State
 from ragstore.ledger.schema import settings
 from ragstore.ledger.vectors import Vectors
 
-__all__ = ["ChunkRecord", "Commit", "Failure", "KnownBlob", "Ledger", "PackedChunks", "State", "Vectors"]
+__all__ = ["ChunkRecord", "Commit", "Cursor", "Failure", "KnownBlob", "Ledger", "PackedChunks", "State", "Vectors"]
 
 _PRUNED = "vectors_pruned"
 
@@ -29,6 +30,7 @@ class Ledger:
         """Opens or creates it. Raises `ConfigError` for a URL of another kind or a ledger of a newer ragstore."""
         self._connections = Connections(url, base=base)
         self.documents = Documents(self._connections)
+        self.cursors = Cursors(self._connections)
         self.quarantine = Quarantine(self._connections)
 
     def writing(self) -> AbstractContextManager[None]:
@@ -67,8 +69,7 @@ class Ledger:
             if value is None:
                 connection.execute(delete(settings).where(settings.c.key == key))
             else:
-                statement = insert(settings).on_conflict_do_update(index_elements=["key"], set_={"value": value})
-                connection.execute(statement, [{"key": key, "value": value}])
+                connection.execute(upsert(connection, settings, ["key"], {"value": value}), [{"key": key, "value": value}])
 
     def release_memory(self) -> None:
         """Give back what is cached, up to 16 MB for each connection that was in use; the next calls connect again."""

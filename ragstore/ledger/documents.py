@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, select, update
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, select, update
 
-from ragstore.ledger.bulk import insert_rows
+from ragstore.ledger.bulk import batches, insert_rows, upsert
 from ragstore.ledger.connection import Connections
+from ragstore.ledger.prefixes import starting_with
 from ragstore.ledger.records import ChunkRecord, Commit, KnownBlob, State
+from ragstore.ledger.rows import KNOWN, blank, chunk_row, committed_chunk, committed_values, identity, known_blob
 from ragstore.ledger.schema import blobs, chunks, unused
-from ragstore.models import AccessAttributes, BlobId, BlobState, CommittedChunk
-
-T = TypeVar("T")
-
-_KNOWN: list[Any] = [
-    blobs.c[name]
-    for name in (
-        "document_id", "account", "container", "path", "state", "generation", "pending", "etag", "size", "content_type", "sha256",
-        "media_type", "title", "pipeline", "access", "current_access", "columns_hash", "chunks",
-    )
-]  # fmt: skip
+from ragstore.models import AccessAttributes, BlobState, CommittedChunk, is_after
 
 # Statements are built once: building one costs more than running it.
 _COMMIT = (
@@ -52,7 +41,7 @@ _WITHDRAW = (
     .values(state=bindparam("to_state"), pending=1, chunks=0, title=None, indexed_at=bindparam("now"), generation=blobs.c.generation + 1)
 )
 _SEE = update(blobs).where(blobs.c.document_id == bindparam("id")).values(current_access=bindparam("to_access"))
-_GET = select(*_KNOWN).where(blobs.c.document_id == bindparam("id"))
+_GET = select(*KNOWN).where(blobs.c.document_id == bindparam("id"))
 _CHUNKS = (
     select(*(chunks.c[name] for name in ("document_id", "chunk_id", "start", "end", "page", "heading", "text_hash")))
     .where(chunks.c.document_id.in_(bindparam("ids", expanding=True)))
@@ -62,6 +51,13 @@ _LIVE = select(blobs.c.document_id, blobs.c.generation).where(
     blobs.c.document_id.in_(bindparam("ids", expanding=True)), blobs.c.state == "live"
 )
 _CHUNK_IDS = select(chunks.c.chunk_id).where(chunks.c.document_id == bindparam("id"))
+_SEQUENCERS = (
+    select(blobs.c.document_id, blobs.c.sequencer)
+    .where(blobs.c.document_id.in_(bindparam("ids", expanding=True)))
+    .order_by(blobs.c.document_id)
+    .with_for_update()
+)
+_NOTE_SEQUENCER = update(blobs).where(blobs.c.document_id == bindparam("id")).values(sequencer=bindparam("to_sequencer"))
 _PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
 
 
@@ -77,18 +73,48 @@ class Documents:
     def known(self) -> dict[str, KnownBlob]:
         """Every blob ever seen, tombstones too, by document id: a path that comes back goes on from the generation that it had."""
         with self._connections.read() as connection:
-            return {row[0]: _known(row) for row in connection.execute(select(*_KNOWN)).all()}
+            return {row[0]: known_blob(row) for row in connection.execute(select(*KNOWN)).all()}
 
     def pending(self) -> list[KnownBlob]:
         """Blobs, deleted ones included, for which a run ended between ledger and store."""
         with self._connections.read() as connection:
-            return [_known(row) for row in connection.execute(select(*_KNOWN).where(blobs.c.pending == 1))]
+            return [known_blob(row) for row in connection.execute(select(*KNOWN).where(blobs.c.pending == 1))]
 
     def get(self, document_id: str) -> KnownBlob | None:
         """One blob, a tombstone too, or None if it was never seen."""
         with self._connections.read() as connection:
             row = connection.execute(_GET, {"id": document_id}).first()
-            return _known(row) if row else None
+            return known_blob(row) if row else None
+
+    def some(self, document_ids: Collection[str]) -> dict[str, KnownBlob]:
+        """Those of these blobs that were ever seen, tombstones too, by document id."""
+        return {known.document_id: known for known in self._among(blobs.c.document_id, document_ids)}
+
+    def by_content(self, sha256s: Collection[str]) -> list[KnownBlob]:
+        """The live blobs with one of these contents."""
+        return [known for known in self._among(blobs.c.sha256, sha256s) if known.state == "live"]
+
+    def under(self, account: str, container: str, prefix: str) -> list[KnownBlob]:
+        """Every blob ever seen in this container whose path starts with the prefix, tombstones too."""
+        place = select(*KNOWN).where(blobs.c.account == account, blobs.c.container == container)
+        with self._connections.read() as connection:
+            return [known_blob(row) for row in connection.execute(starting_with(place, blobs.c.path, prefix)).all()]
+
+    def note_sequencers(self, sequencers: Mapping[str, str]) -> None:
+        """Remember, by document id, the sequencer of the last event that was applied; what is not after the stored one changes nothing."""
+        with self._connections.write() as connection:
+            for some in batches(sorted(sequencers), 500):
+                rows = connection.execute(_SEQUENCERS, {"ids": some}).all()
+                newer = [{"id": id_, "to_sequencer": sequencers[id_]} for id_, held in rows if is_after(sequencers[id_], held)]
+                if newer:
+                    connection.execute(_NOTE_SEQUENCER, newer)
+
+    def _among(self, column: ColumnElement[Any], values: Collection[str]) -> list[KnownBlob]:
+        found: list[KnownBlob] = []
+        with self._connections.read() as connection:
+            for some in batches(values, 500):
+                found.extend(known_blob(row) for row in connection.execute(select(*KNOWN).where(column.in_(some))).all())
+        return found
 
     def chunks(self, document_id: str) -> list[ChunkRecord]:
         """The committed chunks of one blob in document order."""
@@ -129,11 +155,11 @@ class Documents:
         with self._connections.read() as connection:
             for some in batches(chunk_ids, 500):
                 rows = connection.execute(
-                    select(chunks.c.chunk_id, *_PLACE, *_KNOWN, blobs.c.version)
+                    select(chunks.c.chunk_id, *_PLACE, *KNOWN, blobs.c.version)
                     .join(blobs, blobs.c.document_id == chunks.c.document_id)
                     .where(chunks.c.chunk_id.in_(some), blobs.c.state.in_(("live", "stale")))
                 )
-                found.update((row.chunk_id, _committed(row)) for row in rows.all())
+                found.update((row.chunk_id, committed_chunk(row)) for row in rows.all())
         return found
 
     def counts(self) -> dict[str, int]:
@@ -150,11 +176,10 @@ class Documents:
 
     def mark_pending(self, states: Iterable[BlobState]) -> None:
         """Say, before rows go to the store, that it may hold rows of these documents that no generation lists."""
-        rows = [{**_identity(state.id), **_blank(state), "pending": 1} for state in states]
+        rows = [{**identity(state.id), **blank(state), "pending": 1} for state in states]
         if rows:
-            statement = insert(blobs)
             with self._connections.write() as connection:
-                connection.execute(statement.on_conflict_do_update(index_elements=["document_id"], set_={"pending": 1}), rows)
+                connection.execute(upsert(connection, blobs, ["document_id"], {"pending": 1}), rows)
 
     def clear_pending(self, document_ids: Iterable[str]) -> None:
         """Say that the store holds what is committed of these documents, and nothing else."""
@@ -172,7 +197,7 @@ class Documents:
             held = _generations(connection, [commit.document_id for commit in commits])
             won = [commit for commit in commits if held.get(commit.document_id) == commit.expected_generation]
             if won:
-                connection.execute(_COMMIT, [_committed_values(commit, now) for commit in won])
+                connection.execute(_COMMIT, [committed_values(commit, now) for commit in won])
             _replace_chunks(connection, {commit.document_id: commit.chunks for commit in won if commit.chunks is not None}, now)
         return {commit.document_id for commit in commits} - {commit.document_id for commit in won}
 
@@ -187,10 +212,10 @@ class Documents:
 
     def note(self, state: BlobState, *, as_state: State) -> None:
         """Remember a blob that has no committed generation (quarantined or deferred), or that one which serves is stale."""
-        row = {**_identity(state.id), **_blank(state), "state": as_state, "pending": 0}
+        row = {**identity(state.id), **blank(state), "state": as_state, "pending": 0}
         changed = {"state": as_state} if as_state == "stale" else {k: row[k] for k in ("state", "etag", "size", "content_type")}
         with self._connections.write() as connection:
-            connection.execute(insert(blobs).on_conflict_do_update(index_elements=["document_id"], set_=changed), [row])
+            connection.execute(upsert(connection, blobs, ["document_id"], changed), [row])
 
     def see_access(self, seen: Mapping[str, AccessAttributes]) -> None:
         """Store the attributes as they are now, by document id; a hit is readable only if they and those of its generation grant."""
@@ -208,42 +233,12 @@ class Documents:
                     connection.execute(delete(chunks).where(chunks.c.document_id == document_id, chunks.c.chunk_id.in_(some)))
 
 
-def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of at most `size` items (SQLite limits the parameters of a statement)."""
-    iterator = iter(items)
-    while some := list(islice(iterator, size)):
-        yield some
-
-
 def _generations(connection: Connection, document_ids: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for some in batches(document_ids, 500):
         rows = connection.execute(select(blobs.c.document_id, blobs.c.generation).where(blobs.c.document_id.in_(some))).all()
         found.update((row.document_id, row.generation) for row in rows)
     return found
-
-
-def _committed_values(commit: Commit, now: float) -> dict[str, Any]:
-    """The parameters of `_COMMIT`. Where only attributes change, generation and number of chunks stay."""
-    state = commit.state
-    return {
-        "id": commit.document_id,
-        "to_pending": int(commit.pending),
-        "to_etag": state.etag,
-        "to_version": state.version,
-        "to_size": state.size,
-        "to_modified": state.modified.astimezone(UTC).isoformat(),
-        "to_content_type": state.content_type,
-        "to_sha256": commit.sha256,
-        "to_media_type": commit.media_type,
-        "to_title": commit.title,
-        "to_pipeline": commit.pipeline,
-        "to_access": state.access.to_json(),
-        "to_columns_hash": commit.columns_hash,
-        "to_generation": commit.expected_generation + (commit.chunks is not None),
-        "to_chunks": None if commit.chunks is None else len(commit.chunks),
-        "now": now,
-    }
 
 
 def _replace_chunks(connection: Connection, new: Mapping[str, Sequence[ChunkRecord]], now: float) -> None:
@@ -255,75 +250,5 @@ def _replace_chunks(connection: Connection, new: Mapping[str, Sequence[ChunkReco
     gone = old - {record.text_hash for records in new.values() for record in records} if old else old
     if gone:
         insert_rows(connection, unused, ((text_hash, now) for text_hash in gone), conflict="replace")
-    rows = (_chunk_row(document_id, place, record) for document_id, records in new.items() for place, record in enumerate(records))
+    rows = (chunk_row(document_id, place, record) for document_id, records in new.items() for place, record in enumerate(records))
     insert_rows(connection, chunks, rows)
-
-
-def _chunk_row(document_id: str, ordinal: int, record: ChunkRecord) -> tuple[Any, ...]:
-    """In the order of the table's columns."""
-    return (record.chunk_id, document_id, ordinal, record.start, record.end, record.page, record.heading, record.text_hash)
-
-
-def _identity(blob: BlobId) -> dict[str, Any]:
-    return {"document_id": blob.document_id, "account": blob.account, "container": blob.container, "path": blob.path}
-
-
-def _blank(state: BlobState) -> dict[str, Any]:
-    """A row for a blob of which nothing is committed yet."""
-    access = state.access.to_json()
-    return {
-        "state": "new",
-        "generation": 0,
-        "etag": state.etag,
-        "version": state.version,
-        "size": state.size,
-        "modified": state.modified.astimezone(UTC).isoformat(),
-        "content_type": state.content_type,
-        "media_type": "",
-        "pipeline": "",
-        "access": access,
-        "current_access": access,
-        "columns_hash": "",
-        "chunks": 0,
-        "indexed_at": time.time(),
-    }
-
-
-def _known(row: Row[*tuple[Any, ...]]) -> KnownBlob:
-    return KnownBlob(
-        id=BlobId(account=row[1], container=row[2], path=row[3]),
-        document_id=row[0],
-        state=row[4],
-        generation=row[5],
-        pending=bool(row[6]),
-        etag=row[7],
-        size=row[8],
-        content_type=row[9],
-        sha256=row[10],
-        media_type=row[11],
-        title=row[12],
-        pipeline=row[13],
-        access=row[14],
-        current_access=row[15],
-        columns_hash=row[16],
-        chunks=row[17],
-    )
-
-
-def _committed(row: Row[*tuple[Any, ...]]) -> CommittedChunk:
-    return CommittedChunk(
-        chunk_id=row.chunk_id,
-        document_id=row.document_id,
-        blob=BlobId(account=row.account, container=row.container, path=row.path),
-        start=row.start,
-        end=row.end,
-        page=row.page,
-        heading=row.heading,
-        title=row.title,
-        media_type=row.media_type,
-        version=row.version,
-        etag=row.etag,
-        stale=row.state == "stale",
-        generation_access=AccessAttributes.from_json(row.access),
-        current_access=AccessAttributes.from_json(row.current_access),
-    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from sqlalchemy import delete, select, update
-from sqlalchemy.dialects.sqlite import insert
 
+from ragstore.ledger.bulk import batches, upsert
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.records import Failure
 from ragstore.ledger.schema import failures
@@ -23,6 +24,15 @@ class Quarantine:
         with self._connections.read() as connection:
             return {row.document_id: Failure(**row._mapping) for row in connection.execute(select(failures))}  # noqa: SLF001 - SQLAlchemy's public name for a row as a mapping
 
+    def some(self, document_ids: Iterable[str]) -> dict[str, Failure]:
+        """As `all`, of these documents."""
+        found: dict[str, Failure] = {}
+        with self._connections.read() as connection:
+            for some in batches(document_ids, 500):
+                rows = connection.execute(select(failures).where(failures.c.document_id.in_(some))).all()
+                found.update((row.document_id, Failure(**row._mapping)) for row in rows)  # noqa: SLF001 - as above
+        return found
+
     def add(self, *, document_id: str, blob: str, kind: str, reason: str, etag: str, sha256: str | None, pipeline: str) -> None:
         """Note one more failed attempt; `since` stays that of the first with this ETag."""
         # A file name or a parser's message may hold what UTF-8 cannot say.
@@ -33,12 +43,7 @@ class Quarantine:
         }  # fmt: skip
         changed = {key: row[key] for key in ("kind", "reason", "etag", "sha256", "pipeline", "dismissed")}
         with self._connections.write() as connection:
-            connection.execute(
-                insert(failures).on_conflict_do_update(
-                    index_elements=["document_id"], set_={**changed, "attempts": failures.c.attempts + 1}
-                ),
-                [row],
-            )
+            connection.execute(upsert(connection, failures, ["document_id"], {**changed, "attempts": failures.c.attempts + 1}), [row])
 
     def clear(self, document_ids: list[str]) -> None:
         """The blob was indexed, or is gone."""

@@ -39,11 +39,28 @@ class KnownBlob:
     """JSON of the attributes as last seen."""
     columns_hash: str
     chunks: int
+    sequencer: str | None = None
+    """Of the last event that was applied, where the feed gives one."""
 
     @property
     def serves(self) -> bool:
         """Whether a committed generation of this blob can be found."""
         return self.state in {"live", "stale"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """Where a feed stands."""
+
+    feed: str
+    cursor: str | None
+    """None for a feed that remembers by itself."""
+    updated_at: float
+    """When it was saved, in seconds since the epoch."""
+    last_event: float | None
+    """The moment of the newest event that was applied, in seconds since the epoch."""
+    lag: float | None
+    """Seconds from an event to its being searchable, as last measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from sqlalchemy import Column, Connection, Float, Index, Integer, LargeBinary, MetaData, String, Table, Text, insert, select, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+    text,
+    update,
+)
 
 from ragstore.errors import ConfigError
 
@@ -40,6 +56,8 @@ blobs = Table(
     Column("indexed_at", Float, nullable=False),  # seconds since the epoch
     Column("sequencer", String),  # of the last event that was applied
     Index("blobs_by_pending", "pending"),
+    Index("blobs_by_sha256", "sha256"),
+    Index("blobs_by_path", "account", "container", "path"),
 )
 """One row per blob ever seen; a deleted one stays as a tombstone."""
 
@@ -101,14 +119,22 @@ cursors = Table(
     Column("feed", Text, primary_key=True),
     Column("cursor", Text, nullable=False),
     Column("updated_at", Float, nullable=False),
+    Column("last_event", Float),  # the moment of the newest event that was applied
+    Column("lag", Float),  # seconds, as last measured
 )
 """Where to go on in each feed; saved only when all before it is applied."""
 
 SCHEMA_VERSION: Final = 2
 
 
-def _new_tables(_connection: Connection) -> None:
-    """`create_all` has made them already."""
+def _new_tables(connection: Connection) -> None:
+    """`create_all` has made the new tables already, but gives old ones neither new columns nor new indexes."""
+    there = {column["name"] for column in inspect(connection).get_columns(cursors.name)}
+    for column in (cursors.c.last_event, cursors.c.lag):
+        if column.name not in there:
+            connection.execute(text(f"ALTER TABLE {cursors.name} ADD COLUMN {column.name} FLOAT"))
+    for index in blobs.indexes:
+        index.create(connection, checkfirst=True)
 
 
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _new_tables}

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import bindparam, delete, func, select, union_all
 
-from ragstore.ledger.bulk import insert_rows
+from ragstore.ledger.bulk import batches, insert_rows
 from ragstore.ledger.connection import Connections
-from ragstore.ledger.documents import batches
 from ragstore.ledger.schema import chunks, unused, vectors
 
 # Statements are built once: building one costs more than running it.

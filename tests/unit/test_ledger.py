@@ -7,16 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ragstore.errors import ConfigError, IndexLockedError
-from ragstore.ledger import ChunkRecord, Commit, Ledger, State
+from ragstore.ledger import Ledger, State
 from ragstore.ledger.schema import SCHEMA_VERSION
-from ragstore.models import AccessAttributes, BlobId, BlobState
+from tests.support.ledgers import blob, commit_of
 
 URL = "sqlite:///ledger.db"
 
@@ -26,27 +25,6 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger = Ledger(URL, base=tmp_path)
     yield ledger
     ledger.close()
-
-
-def blob(path: str, *, etag: str = "e1", tags: dict[str, str] | None = None) -> BlobState:
-    name = BlobId(account="local", container="docs", path=path)
-    access = AccessAttributes(account="local", container="docs", path=path, tags=tags or {})
-    return BlobState(id=name, etag=etag, size=3, modified=datetime(2026, 1, 1, tzinfo=UTC), access=access)
-
-
-def commit_of(state: BlobState, *, generation: int = 0, chunks: tuple[str, ...] | None = ("a",), pending: bool = False) -> Commit:
-    records = (
-        None
-        if chunks is None
-        else tuple(
-            ChunkRecord(chunk_id=f"{state.id.path}-{name}", start=i, end=i + 1, page=None, heading=None, text_hash=name)
-            for i, name in enumerate(chunks)
-        )
-    )
-    return Commit(
-        state=state, sha256="00" * 32, media_type="text/plain", title=None, pipeline="p1", columns_hash="c1",
-        expected_generation=generation, chunks=records, pending=pending,
-    )  # fmt: skip
 
 
 def test_a_chunk_is_committed_only_after_the_commit(ledger: Ledger) -> None:
@@ -333,12 +311,24 @@ def test_a_ledger_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) -> N
     ledger.set_setting("schema_version", "1")
     ledger.close()
     with sqlite3.connect(tmp_path / "old.db") as old:
-        old.execute("DROP TABLE unused")
+        for table in ("unused", "cursors"):
+            old.execute(f"DROP TABLE {table}")
+        old.execute("CREATE TABLE cursors (feed TEXT PRIMARY KEY, cursor TEXT NOT NULL, updated_at FLOAT NOT NULL)")
+        old.execute("INSERT INTO cursors VALUES ('feed', 'here', 1.0)")
+        for index in ("blobs_by_sha256", "blobs_by_path"):
+            old.execute(f"DROP INDEX {index}")
     old.close()
     ledger = Ledger("sqlite:///old.db", base=tmp_path)
     assert ledger.setting("schema_version") == str(SCHEMA_VERSION)
     assert ledger.vectors("f").have(["text"]) == {"text"}
     assert ledger.prune_vectors(keep_days=-1) == 1
+    assert ledger.cursors.get("feed") == "here"
+    ledger.cursors.save("feed", "there", lag=1.0)
+    ledger.close()
+    with sqlite3.connect(tmp_path / "old.db") as now:
+        indexes = {name for (name,) in now.execute("SELECT name FROM sqlite_master WHERE type = 'index'")}
+    now.close()
+    assert {"blobs_by_sha256", "blobs_by_path"} <= indexes
 
 
 def test_a_text_that_a_document_lost_keeps_its_vector_as_long_as_the_cache_keeps_it(
