@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ragstore_lancedb.collection import Collection
 
 _DOCUMENTS_PER_READ: Final = 500
+_IDS_PER_DELETE: Final = 10_000
 _ROWS_PER_RETAG: Final = 20_000
 """Rows are rewritten whole, so this bounds the memory that a retag takes: about 60 MB at 384 dimensions."""
 
@@ -32,9 +35,8 @@ async def carry_out(batch: Batch, collection: Collection, dimensions: int) -> No
     if batch.puts:
         data = await asyncio.to_thread(to_arrow, list(batch.puts.values()), dimensions)
         await collection.write(lambda table: _merge(table, data))
-    if batch.drops:
-        condition = _dropped(batch)
-        await collection.read(lambda table: table.delete(condition))
+    for condition in _dropped(batch):
+        await collection.read(partial(_delete, condition=condition))
 
 
 async def _merge(table: AsyncTable, data: pa.Table) -> None:
@@ -77,8 +79,15 @@ async def _overwrite(table: AsyncTable, data: pa.Table) -> None:
     await merge.use_index(use_index=False).execute(data)
 
 
-def _dropped(batch: Batch) -> str:
-    """The rows that the batch deletes, as one condition with few terms: writes of the same generation share one."""
+async def _delete(table: AsyncTable, *, condition: str) -> None:
+    await table.delete(condition)
+
+
+def _dropped(batch: Batch) -> Iterator[str]:
+    """The rows that the batch deletes, as conditions with few terms: writes of the same generation share one.
+
+    One condition for all, unless it would name too many rows: a text of 256 MB that was rewritten drops some 400 thousand.
+    """
     whole: defaultdict[int, set[str]] = defaultdict(set)
     parts: defaultdict[int, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for write in batch.drops:
@@ -89,8 +98,20 @@ def _dropped(batch: Batch) -> str:
         else:
             whole[write.generation].add(write.document_id)
     conditions = [f"({one_of('document_id', documents)} AND generation <= {generation:d})" for generation, documents in whole.items()]
-    conditions += [
-        f"({one_of('chunk_id', chunks)} AND {one_of('document_id', documents)} AND generation <= {generation:d})"
-        for generation, (documents, chunks) in parts.items()
-    ]
-    return " OR ".join(conditions)
+    named = 0
+    for generation, (documents, chunks) in parts.items():
+        for some in _some_of(chunks, _IDS_PER_DELETE):
+            if named + len(some) > _IDS_PER_DELETE:
+                yield " OR ".join(conditions)
+                conditions, named = [], 0
+            named += len(some)
+            conditions.append(f"({one_of('chunk_id', some)} AND {one_of('document_id', documents)} AND generation <= {generation:d})")
+    if conditions:
+        yield " OR ".join(conditions)
+
+
+def _some_of(ids: Iterable[str], size: int) -> Iterator[list[str]]:
+    """Lists of at most `size` ids."""
+    iterator = iter(ids)
+    while some := list(islice(iterator, size)):
+        yield some
