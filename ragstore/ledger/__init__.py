@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,12 +16,29 @@ from ragstore.ledger.bulk import upsert
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.cursors import Cursors
 from ragstore.ledger.documents import Documents
+from ragstore.ledger.leases import Lease, Leases
 from ragstore.ledger.quarantine import Quarantine
 from ragstore.ledger.records import ChunkRecord, Commit, Cursor, Failure, KnownBlob, PackedChunks, State
 from ragstore.ledger.schema import settings
 from ragstore.ledger.vectors import Vectors
+from ragstore.ledger.work import Backlog, Work, WorkItem
 
-__all__ = ["ChunkRecord", "Commit", "Cursor", "Failure", "KnownBlob", "Ledger", "PackedChunks", "State", "Vectors"]
+__all__ = [
+    "Backlog",
+    "ChunkRecord",
+    "Commit",
+    "Cursor",
+    "Failure",
+    "KnownBlob",
+    "Lease",
+    "Leases",
+    "Ledger",
+    "PackedChunks",
+    "State",
+    "Vectors",
+    "Work",
+    "WorkItem",
+]
 
 _PRUNED = "vectors_pruned"
 
@@ -32,6 +52,8 @@ class Ledger:
         self.documents = Documents(self._connections)
         self.cursors = Cursors(self._connections)
         self.quarantine = Quarantine(self._connections)
+        self.leases = Leases(self._connections, owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+        self.work = Work(self._connections)
 
     def writing(self) -> AbstractContextManager[None]:
         """Be the one writer while in this block. Raises `IndexLockedError`."""

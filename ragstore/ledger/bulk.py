@@ -27,11 +27,14 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
+def dialect_insert(connection: Connection, table: Table) -> sqlite.Insert | postgresql.Insert:
+    """An insert to which `on_conflict_do_update` or `on_conflict_do_nothing` can be added."""
+    return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
+
+
 def upsert(connection: Connection, table: Table, key: Sequence[str], changed: Mapping[str, Any]) -> Insert:
     """An insert that, where a row with this key is there, sets these columns of it."""
-    if connection.dialect.name == "postgresql":
-        return postgresql.insert(table).on_conflict_do_update(index_elements=list(key), set_=changed)
-    return sqlite.insert(table).on_conflict_do_update(index_elements=list(key), set_=changed)
+    return dialect_insert(connection, table).on_conflict_do_update(index_elements=list(key), set_=changed)
 
 
 def insert_rows(connection: Connection, table: Table, rows: Iterable[Sequence[Any]], *, conflict: Conflict = "fail") -> None:

@@ -39,7 +39,7 @@ class Connections:
             with self.read() as connection:
                 schema.check(connection)
         else:
-            with self.write() as connection:
+            with translated(self._file), self._engine.begin() as connection:
                 schema.prepare(connection)
 
     @contextmanager
@@ -53,7 +53,9 @@ class Connections:
         """A transaction: all of it or nothing, durable when the block is left. One at a time in this process."""
         if self._read_only:
             raise not_writable(self._file)
-        with translated(self._file), self._writing, self._engine.begin() as connection:
+        with translated(self._file), self._writing, self._engine.connect() as connection, connection.begin():
+            # Otherwise SQLite would take its lock at the first change, and another process might change what was read until then.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
 
     @contextmanager

@@ -24,6 +24,7 @@ from sqlalchemy import (
 )
 
 from ragstore.errors import ConfigError
+from ragstore.ledger.texts import FreeText
 
 metadata = MetaData()
 
@@ -123,6 +124,41 @@ cursors = Table(
     Column("lag", Float),  # seconds, as last measured
 )
 """Where to go on in each feed; saved only when all before it is applied."""
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("owner", String, nullable=False),  # empty: nobody's
+    Column("expires_at", Float, nullable=False),  # by the database's clock
+    Column("token", Integer, nullable=False),
+)
+"""Who may do what only one may do at a time. Rows stay, so that tokens grow."""
+
+work = Table(
+    "work",
+    metadata,
+    Column("document_id", String, primary_key=True),
+    Column("account", FreeText(escaped=True), nullable=False),
+    Column("container", FreeText(escaped=True), nullable=False),
+    Column("path", FreeText(escaped=True), nullable=False),
+    Column("hint", String, nullable=False),
+    Column("lane", Integer, nullable=False),  # 1: what has to be fetched; 0: all else, which goes first
+    Column("sequencer", FreeText(escaped=True)),
+    Column("etag", FreeText(escaped=True)),
+    Column("came_from", FreeText(escaped=True)),
+    Column("kind", FreeText(escaped=True), nullable=False),
+    Column("moment", Float, nullable=False),  # of the event, in seconds since the epoch
+    Column("stamp", String, nullable=False),  # another one with every event that says something new
+    Column("queued_at", Float, nullable=False),  # this and what follows by the database's clock
+    Column("attempts", Integer, nullable=False),
+    Column("not_before", Float, nullable=False),
+    Column("owner", String, nullable=False),  # empty: nobody's
+    Column("ticket", String, nullable=False),  # another one with every taking
+    Column("lease_until", Float, nullable=False),
+    Index("work_by_turn", "lane", "queued_at"),
+)
+"""Blobs of which a feed has said something that is not applied yet: one row each, however often it was said."""
 
 SCHEMA_VERSION: Final = 2
 
