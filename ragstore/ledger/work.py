@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, and_, case, delete, func, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -18,6 +18,10 @@ from ragstore.ledger.schema import work
 from ragstore.models import BlobId, Event, Hint, is_after
 
 _AT_ONCE = 500
+
+Lane = Literal["fast", "content"]
+LANES: Final[tuple[Lane, ...]] = ("fast", "content")
+"""As they are numbered in the table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +81,15 @@ class Work:
                 connection.execute(_upsert(dialect_insert(connection, work)), rows)
         return len(merged)
 
-    def take(self, owner: str, limit: int, seconds: float) -> list[WorkItem]:
-        """Up to `limit` items that nobody holds, for so many seconds: attributes and deletes before content, the oldest first."""
+    def take(self, owner: str, limit: int, seconds: float, *, lane: Lane | None = None) -> list[WorkItem]:
+        """Up to `limit` items that nobody holds, for so many seconds: attributes and deletes before content, the oldest first.
+
+        `lane` "fast" leaves what has to be fetched to others, and "content" all else.
+        """
         turn = (
             select(work.c.document_id)
             .where(work.c.not_before <= database_time(), work.c.lease_until <= database_time())
+            .where(true() if lane is None else work.c.lane == LANES.index(lane))
             .order_by(work.c.lane, work.c.queued_at, work.c.document_id)
             .limit(limit)
             .with_for_update(skip_locked=True)
@@ -127,6 +135,11 @@ class Work:
             if held.get(item.document_id) == item.stamp:
                 later = update(work).where(work.c.document_id == item.document_id).values(not_before=database_time() + delay)
                 connection.execute(later)
+
+    def release(self, items: Collection[WorkItem]) -> None:
+        """They were not tried: whoever asks next may have them."""
+        with self._connections.write() as connection:
+            _give_back(connection, self._held(connection, items))
 
     def give_back(self, owner: str) -> int:
         """Let others have, at once, all that this owner holds. Returns how many items that were."""
@@ -224,7 +237,7 @@ def _row(document_id: str, event: Event) -> dict[str, Any]:
         "container": event.blob.container,
         "path": event.blob.path,
         "hint": event.hint,
-        "lane": 1 if event.hint == "content" else 0,
+        "lane": LANES.index("content" if event.hint == "content" else "fast"),
         "sequencer": event.sequencer,
         "etag": event.etag,
         "came_from": event.came_from,
