@@ -109,6 +109,15 @@ class Work:
         place = {document_id: number for number, document_id in enumerate(ids)}
         return sorted(taken, key=lambda item: place[item.document_id])
 
+    def behind_content(self, document_ids: Iterable[str]) -> set[str]:
+        """Those of these that no fast lane can take, because their content is queued or being read."""
+        found: set[str] = set()
+        with self._connections.read() as connection:
+            for some in batches(document_ids, _AT_ONCE):
+                slow = select(work.c.document_id).where(work.c.document_id.in_(some), work.c.lane == LANES.index("content"))
+                found.update(connection.execute(slow).scalars().all())
+        return found
+
     def renew(self, items: Collection[WorkItem], seconds: float) -> set[str]:
         """Hold these for longer. Returns the ids of those that somebody else has taken since, or has done."""
         with self._connections.write() as connection:
