@@ -19,6 +19,7 @@ _EXTRAS = {
     "openvino": "openvino",
     "sentence_transformers": "sentence-transformers",
     "torch": "sentence-transformers",
+    "watchfiles": "watch",
 }
 
 

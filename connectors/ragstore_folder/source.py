@@ -72,6 +72,15 @@ class FolderSource:
             hidden_files=frozenset(map(str, hidden)),
         )
 
+    @property
+    def tree(self) -> Tree:
+        """What belongs to the folder."""
+        return self._tree
+
+    def tags(self) -> Tags:
+        """Path -> its index tags, as the file of tags stands now. Blocks; raises as `TagFile.read` does."""
+        return self._tag_file.read() if self._tag_file is not None else {}
+
     async def list(self, *, below: str = "") -> AsyncIterator[BlobState]:
         """Every file of the folder that the options admit, as of `Source.list`.
 
@@ -108,12 +117,9 @@ class FolderSource:
     async def close(self) -> None:
         """Nothing is held open."""
 
-    def _tags(self) -> Tags:
-        return self._tag_file.read() if self._tag_file is not None else {}
-
     def _next_states(self, walk: Iterator[FoundFile]) -> Sequence[BlobState]:
         batch = [*itertools.islice(walk, _BATCH)]
-        tags = self._tags()  # after the files, also where there are none: malformed tags are an error at every listing
+        tags = self.tags()  # after the files, also where there are none: malformed tags are an error at every listing
         return [self._state(found, tags) for found in batch]
 
     def _state_now(self, path: str) -> BlobState | None:
@@ -122,7 +128,7 @@ class FolderSource:
         for _attempt in range(_ATTEMPTS):
             if before is None:
                 return None
-            tags = self._tags()
+            tags = self.tags()
             after = self._tree.find(path)
             if after is not None and signature(after.stat) == signature(before.stat):
                 return self._state(after, tags)
@@ -139,7 +145,7 @@ class FolderSource:
                 spooled.start_again()
                 read = read_into(spooled, found, stop)
                 # In this order: what decides over access is read after the content, then the file must still be the one that was read.
-                tags = self._tags()
+                tags = self.tags()
                 found = self._tree.find(path)
                 if stop.is_set():
                     raise CancelledReadError

@@ -129,6 +129,21 @@ class Tree:
             folder = found
         return None
 
+    def place(self) -> str:
+        """Where the root is now, free of links. Raises as `walk` does where it is not there."""
+        return self._top().place
+
+    def admits(self, path: str) -> bool:
+        """Whether a file of this path would be one of the tree's, as far as its path can tell: `find` looks at the file."""
+        hidden = not HIDDEN.isdisjoint(path.split("/")) or os.path.join(self._root, path) in self._hidden_files  # noqa: PTH118 - as below
+        return not hidden and self._wants(path)
+
+    def reaches(self, folder: str) -> bool:
+        """Whether files below this folder, whose path ends with `/`, may be the tree's."""
+        if not HIDDEN.isdisjoint(folder.split("/")) or self._globs.prunes(folder.removesuffix("/")):
+            return False
+        return folder.startswith(self._prefix) or self._prefix.startswith(folder)
+
     def _top(self) -> _Folder:
         """The root, which is looked up anew each time: it may be a link that somebody turned to another folder."""
         try:
