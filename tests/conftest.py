@@ -1,7 +1,8 @@
-"""What every test may ask for: Hypothesis profiles, the shared test data, and Azurite with a fresh container."""
+"""What every test may ask for: Hypothesis profiles, the shared test data, and Azurite with a fresh container and queue."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -12,7 +13,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,10 @@ _AZURITE_START_SECONDS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Azurite:
-    """A running Azure Storage emulator (blob service)."""
+    """A running Azure Storage emulator: its blob service, and its queue service where `azurite_queue` was asked for."""
 
     port: int
+    queue_port: int | None = None
     account_name: str = "devstoreaccount1"
     # The emulator's published key: it is the same for everybody and opens nothing else.
     account_key: str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -47,10 +49,17 @@ class Azurite:
         return f"http://127.0.0.1:{self.port}/{self.account_name}"
 
     @property
+    def queue_endpoint(self) -> str:
+        """Without a slash at the end; append `/QUEUE`."""
+        assert self.queue_port is not None, "ask for the fixture `azurite_queue`"
+        return f"http://127.0.0.1:{self.queue_port}/{self.account_name}"
+
+    @property
     def connection_string(self) -> str:
         """For `from_connection_string` and for `connection_string_env`."""
         account = f"AccountName={self.account_name};AccountKey={self.account_key}"
-        return f"DefaultEndpointsProtocol=http;{account};BlobEndpoint={self.blob_endpoint};"
+        queues = f"QueueEndpoint={self.queue_endpoint};" if self.queue_port is not None else ""
+        return f"DefaultEndpointsProtocol=http;{account};BlobEndpoint={self.blob_endpoint};{queues}"
 
 
 @pytest.fixture(scope="session")
@@ -65,18 +74,15 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """Azurite on a free port of 127.0.0.1 for the whole session."""
-    location = tmp_path_factory.mktemp("azurite")
-    command = _azurite_command()
-    process, running = _start_azurite(command, location)
-    try:
-        yield running
-    finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with _running_azurite("blob", tmp_path_factory.mktemp("azurite")) as port:
+        yield Azurite(port=port)
+
+
+@pytest.fixture(scope="session")
+def azurite_queue(azurite: Azurite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """The same emulator with its queue service, which is a process of its own and started only where it is asked for."""
+    with _running_azurite("queue", tmp_path_factory.mktemp("azurite-queue")) as port:
+        yield replace(azurite, queue_port=port)
 
 
 @pytest.fixture
@@ -90,10 +96,21 @@ def container(azurite: Azurite) -> str:
     return name
 
 
-def _azurite_command() -> list[str]:
-    """Node with the emulator's blob service, as `make test` installs it; RAGSTORE_AZURITE names another folder."""
+@pytest.fixture
+def queue(azurite_queue: Azurite) -> str:
+    """The name of a fresh, empty queue in Azurite."""
+    from azure.storage.queue import QueueClient
+
+    name = f"test-{uuid.uuid4().hex[:20]}"
+    with QueueClient.from_connection_string(azurite_queue.connection_string, name) as client:
+        client.create_queue()
+    return name
+
+
+def _azurite_command(service: str) -> list[str]:
+    """Node with a service of the emulator, as `make test` installs it; RAGSTORE_AZURITE names another folder."""
     folder = Path(os.environ.get("RAGSTORE_AZURITE") or Path(sys.prefix) / "azurite")
-    script = folder / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
+    script = folder / "node_modules" / "azurite" / "dist" / "src" / service / "main.js"
     if not script.is_file():
         pytest.skip(f"Azurite is not installed in {folder} (`make test` installs it; RAGSTORE_AZURITE names another folder)")
     node = shutil.which("node") or shutil.which("node", path=str(Path(sys.prefix) / "bin"))
@@ -102,19 +119,34 @@ def _azurite_command() -> list[str]:
     return [node, str(script)]
 
 
-def _start_azurite(command: list[str], location: Path) -> tuple[subprocess.Popen[bytes], Azurite]:
+@contextlib.contextmanager
+def _running_azurite(service: str, location: Path) -> Iterator[int]:
+    """The port of a service of the emulator, for as long as the block lasts."""
+    process, port = _start_azurite(service, location)
+    try:
+        yield port
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _start_azurite(service: str, location: Path) -> tuple[subprocess.Popen[bytes], int]:
     """Start it and wait until it answers. The port may be lost to another process before Azurite binds it: then try the next."""
+    command = _azurite_command(service)
     log = location / "output.txt"
     for _attempt in range(3):
         port = _free_port()
-        options = ["--blobHost", "127.0.0.1", "--blobPort", str(port), "--location", str(location), "--skipApiVersionCheck", "--silent"]
+        options = [f"--{service}Host", "127.0.0.1", f"--{service}Port", str(port), "--location", str(location)]
         with log.open("wb") as output:
-            process = subprocess.Popen([*command, *options], stdout=output, stderr=subprocess.STDOUT)
-        running = Azurite(port=port)
+            process = subprocess.Popen([*command, *options, "--skipApiVersionCheck", "--silent"], stdout=output, stderr=subprocess.STDOUT)
         deadline = time.monotonic() + _AZURITE_START_SECONDS
         while process.poll() is None and time.monotonic() < deadline:
-            if _answers(running.blob_endpoint):
-                return process, running
+            if _answers(f"http://127.0.0.1:{port}/"):
+                return process, port
             time.sleep(0.05)
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""A container's URL in; account, endpoint and container out."""
+"""A container's URL in; account, endpoint and container out. A blob's URL in; account, container and path out."""
 
 from __future__ import annotations
 
@@ -42,17 +42,44 @@ def parse_container_url(url: str, *, account: str | None = None) -> ContainerAdd
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.fragment:
         raise ConfigError(f"{shown!r} is not the URL of a container; expected {_EXAMPLES}")
     segments = [unquote(segment) for segment in parts.path.strip("/").split("/")]
-    path_style = _is_path_style(parts.hostname)
+    path_style = is_path_style(parts.hostname)
     if len(segments) != (2 if path_style else 1) or not all(segments):
         raise ConfigError(f"{shown!r} must end with the container's name and nothing after it (see `prefix`); expected {_EXAMPLES}")
     endpoint = f"{parts.scheme}://{parts.netloc}" + (f"/{segments[0]}" if path_style else "")
-    found = segments[0] if path_style else _account_of_host(parts.hostname)
+    found = segments[0] if path_style else account_of_host(parts.hostname)
     if account and found and account != found:
         raise ConfigError(f"account = {account!r} is not the account of the url, which is {found!r}; leave `account` out")
     name = account or found
     if not name:
         raise ConfigError(f"{parts.hostname!r} does not tell the storage account's name, which access decisions need; set `account`")
     return ContainerAddress(account=name, endpoint=endpoint, container=checked_container(segments[-1]), sas=parts.query or None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobAddress:
+    """What a blob's URL names."""
+
+    account: str | None
+    """None where a domain of one's own does not tell."""
+    container: str
+    path: str
+
+
+def parse_blob_url(url: str) -> BlobAddress | None:
+    """What the URL of a blob or folder names, at the blob or the dfs endpoint, its path unescaped once; None for what is no such URL."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+        path = unquote(parts.path.removeprefix("/"), errors="strict")
+    except ValueError:
+        return None
+    if parts.scheme not in {"http", "https"} or not host:
+        return None
+    account = account_of_host(host.replace(".dfs.", ".blob.", 1))
+    if is_path_style(host):
+        account, _, path = path.partition("/")
+    container, _, path = path.partition("/")
+    return BlobAddress(account=account or None, container=container, path=path) if container and path else None
 
 
 def checked_container(name: str) -> str:
@@ -64,7 +91,7 @@ def checked_container(name: str) -> str:
     return name
 
 
-def _is_path_style(host: str) -> bool:
+def is_path_style(host: str) -> bool:
     """Emulators have the account's name in the path, because it cannot stand before an address."""
     try:
         ipaddress.ip_address(host)
@@ -73,7 +100,7 @@ def _is_path_style(host: str) -> bool:
     return True
 
 
-def _account_of_host(host: str) -> str | None:
+def account_of_host(host: str) -> str | None:
     """`ACCOUNT.blob.core.windows.net`, the same of other clouds, of private links and of DNS zones; None for a domain of one's own."""
     account, _, rest = host.partition(".")
     is_blob_service = rest.startswith(("blob.", "privatelink.blob.", "dfs.")) or ".blob.storage." in f".{rest}"

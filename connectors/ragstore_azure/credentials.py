@@ -52,10 +52,10 @@ def open_access(url: str, variables: CredentialVariables, *, account: str | None
         return _from_connection_string(url, variables.connection_string, account)
     address = parse_container_url(url, account=account)
     if variables.account_key is not None:
-        key = _secret("account_key_env", variables.account_key)
+        key = secret("account_key_env", variables.account_key)
         return Access(address=address, credential=AzureNamedKeyCredential(address.account, key))
     if variables.sas is not None:
-        return Access(address=address, credential=AzureSasCredential(_secret("sas_env", variables.sas).lstrip("?")))
+        return Access(address=address, credential=AzureSasCredential(secret("sas_env", variables.sas).lstrip("?")))
     if address.sas is not None:
         _LOG.warning(
             "azure.sas_in_url: the url of %s carries a SAS, which is a secret; put it in a variable and name that as sas_env", address.name
@@ -78,7 +78,7 @@ def identity_credential() -> AsyncTokenCredential:
 
 
 def _from_connection_string(url: str, variable: str, account: str | None) -> Access:
-    parts = _parse_connection_string(_secret("connection_string_env", variable), variable)
+    parts = parse_connection_string(secret("connection_string_env", variable), variable)
     name = parts.get("accountname", "")
     endpoint = parts.get("blobendpoint", "").rstrip("/")
     if not endpoint:
@@ -104,8 +104,11 @@ def _from_connection_string(url: str, variable: str, account: str | None) -> Acc
     return Access(address=address, credential=AzureNamedKeyCredential(address.account, parts["accountkey"]))
 
 
-def _parse_connection_string(text: str, variable: str) -> Mapping[str, str]:
-    """Keys in lower case. The message names the variable and never shows the string."""
+def parse_connection_string(text: str, variable: str) -> Mapping[str, str]:
+    """The parts of a connection string, keys in lower case.
+
+    Raises `ConfigError` for what is none; the message names the variable and never shows the string.
+    """
     pairs = [part.partition("=") for part in text.strip().split(";") if part.strip()]
     parts = {key.strip().lower(): value.strip() for key, equals, value in pairs if equals}
     if len(parts) != len(pairs):
@@ -116,11 +119,13 @@ def _parse_connection_string(text: str, variable: str) -> Mapping[str, str]:
             # The emulator's published key: it is the same for everybody and opens nothing else.
             "accountkey": "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==",
             "blobendpoint": "http://127.0.0.1:10000/devstoreaccount1",
+            "queueendpoint": "http://127.0.0.1:10001/devstoreaccount1",
         }
     return parts
 
 
-def _secret(option: str, variable: str) -> str:
+def secret(option: str, variable: str) -> str:
+    """What the variable holds, which `option` names. Raises `ConfigError` where it is not set."""
     value = os.environ.get(variable, "").strip()
     if not value:
         raise ConfigError(f"{option} names the environment variable {variable!r}, which is not set")
