@@ -5,3 +5,4 @@ from __future__ import annotations
 from ragstore_azure.blobs import AzureBlobSource
 from ragstore_azure.event_queue import EventQueue
 
+__all__ = ["AzureBlobSource", "EventQueue"]

@@ -252,7 +252,8 @@ class EventQueue(Feed):
         """The messages, never their batches: whoever waits with a batch in a variable keeps it alive."""
         latest = time.monotonic() - self._visibility / 4
         messages = [message for hand in self._in_hand for message, _reading in hand.messages]
-        return [message for message in messages if not message.ended and message.since <= latest and not message.lock.locked()]
+        extensible = [message for message in messages if not message.ended and not message.expiring]
+        return [message for message in extensible if message.since <= latest and not message.lock.locked()]
 
     async def _extend(self, message: Held) -> None:
         if not self._closing.is_set():

@@ -8,18 +8,21 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, TypeVar
 from xml.sax.saxutils import escape
 
 from azure.core.exceptions import AzureError, ResourceExistsError
-from azure.storage.queue import QueueMessage
-from azure.storage.queue.aio import QueueClient
 
 from ragstore.errors import ConfigError, RagstoreError
 from ragstore_azure.credentials import identity_credential
 from ragstore_azure.errors import code_of, status_of
 from ragstore_azure.queue_access import POISON_SUFFIX, QueueAccess
 from ragstore_azure.retries import Patience
+
+if TYPE_CHECKING:
+    from azure.storage.queue import QueueMessage
+    from azure.storage.queue.aio import QueueClient
 
 T = TypeVar("T")
 
@@ -49,6 +52,8 @@ class Held:
     """When the time during which nobody sees it began, by `time.monotonic`."""
     ended: bool = False
     """Deleted, given back, or taken by somebody else."""
+    expiring: bool = False
+    """About to reach the end of its life, beyond which the service does not let it stay invisible: it cannot be extended any more."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Only one call at a time: a deletion beside an extension would show a void pop receipt."""
 
@@ -92,8 +97,15 @@ class MessageQueue:
         """Nobody else sees the message for the whole time from now."""
         since = time.monotonic()
         async with message.lock:
-            if not message.ended and await self._set_visibility(message, self._visibility, patience):
-                message.since = since
+            if message.ended:
+                return
+            try:
+                if await self._set_visibility(message, self._visibility, patience):
+                    message.since = since
+            except ConfigError as error:
+                if not isinstance(error.__cause__, AzureError) or status_of(error.__cause__) != HTTPStatus.BAD_REQUEST:
+                    raise
+                message.expiring = True
 
     async def give_back(self, message: Held, patience: Patience) -> None:
         """Everybody sees the message at once."""
@@ -141,6 +153,10 @@ class MessageQueue:
             await self._identity.close()
 
     def _client(self, access: QueueAccess, queue: str) -> QueueClient:
+        try:
+            from azure.storage.queue.aio import QueueClient
+        except ModuleNotFoundError as error:
+            raise ConfigError("an event queue needs azure-storage-queue, which is not installed: pip install 'ragstore[azure]'") from error
         return QueueClient(
             access.endpoint,
             queue,
@@ -215,7 +231,10 @@ async def for_each(messages: Iterable[Held], act: Callable[[Held], Awaitable[Non
 
 def _is_taken(error: AzureError) -> bool:
     """The message was received by somebody else, deleted, or has expired."""
-    return (status_of(error), code_of(error)) in {(404, "MessageNotFound"), (400, "PopReceiptMismatch")}
+    return (status_of(error), code_of(error)) in {
+        (HTTPStatus.NOT_FOUND, "MessageNotFound"),
+        (HTTPStatus.BAD_REQUEST, "PopReceiptMismatch"),
+    }
 
 
 def _poison_text(message: Held, reasons: Sequence[str]) -> str:

@@ -450,6 +450,21 @@ async def test_an_extension_that_fails_is_tried_again_in_time(
     assert "azure.queue.not_extended" in caplog.text
 
 
+async def test_a_message_near_the_end_of_its_life_keeps_no_other_from_being_extended(
+    through_proxy: Open, proxy: AzureProxy, client: QueueClient, grid: EventGridWriter
+) -> None:
+    # "The visibility timeout of a message can't be set to a value later than the expiry time" (Update Message).
+    for n in range(3):
+        await client.send_message(as_message(grid.created(f"{n}.md")))
+    proxy.add(Fault(matches=extension, answer=refusal(400, "OutOfRangeQueryParameterValue")))
+    feed = through_proxy(visibility_seconds=2)
+    (batch,) = await batches_of(feed)
+    await until(lambda: len([request for request in proxy.requests if extension(request)]) >= 9)
+    assert len(await received(client)) == 1
+    await feed.settle(batch)
+    assert feed.taken == 1
+
+
 async def test_closing_during_an_outage_ends_soon_and_raises_nothing(
     through_proxy: Open, proxy: AzureProxy, client: QueueClient, grid: EventGridWriter
 ) -> None:
