@@ -113,7 +113,7 @@ class AzureBlobSource:
 
     async def state(self, path: str) -> BlobState | None:
         """The blob as it is now, as of `Source.state`. Raises as `list` does, and `PoisonError` for a blob that cannot be read at all."""
-        if not is_possible(path) or not self._wants(path):
+        if not is_possible(path) or not self.admits(path):
             return None
         if not is_addressable(path):
             return await self._state_by_listing(path)
@@ -133,7 +133,7 @@ class AzureBlobSource:
         Raises `PoisonError` (`too_large`, `name`, `encrypted`, or `unsupported` for the archive tier), `TransientError` where the blob does
         not rest or the service is out of reach, and as `list` does.
         """
-        if not is_possible(path) or not self._wants(path):
+        if not is_possible(path) or not self.admits(path):
             return None
         if not is_addressable(path):
             if await self._state_by_listing(path) is None:
@@ -163,17 +163,18 @@ class AzureBlobSource:
                     return FetchedBlob(state=after, content=content, sha256=sha256)
         raise self._restless(path)
 
+    def admits(self, path: str) -> bool:
+        """Whether a blob of this path would be one of the source's, by its prefix and globs. Asks nobody."""
+        return path.startswith(self._prefix) and self._globs.admits(path)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
         if self._identity is not None:
             await self._identity.close()
 
-    def _wants(self, path: str) -> bool:
-        return path.startswith(self._prefix) and self._globs.admits(path)
-
     def _wants_below(self, below: str, path: str) -> bool:
-        return path.startswith(below) and self._wants(path)
+        return path.startswith(below) and self.admits(path)
 
     def _listing(self) -> Listing:
         return Listing(client=self._client, account=self.account, container=self.container, patience=self.patience, tags=self._tags)
