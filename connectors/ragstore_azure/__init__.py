@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ragstore_azure.blobs import AzureBlobSource
+from ragstore_azure.changefeed import ChangeFeed
 from ragstore_azure.event_queue import EventQueue
 
-__all__ = ["AzureBlobSource", "EventQueue"]
+__all__ = ["AzureBlobSource", "ChangeFeed", "EventQueue"]
