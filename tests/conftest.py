@@ -85,6 +85,24 @@ def azurite_queue(azurite: Azurite, tmp_path_factory: pytest.TempPathFactory) ->
         yield replace(azurite, queue_port=port)
 
 
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The URL of a PostgreSQL for the whole session, on a Unix socket."""
+    from tests.support import postgres
+
+    with postgres.running() as url:
+        yield url
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> Iterator[str]:
+    """The URL of a ledger in a PostgreSQL schema of this test's own."""
+    from tests.support import postgres
+
+    with postgres.schema(postgres_server) as url:
+        yield url
+
+
 @pytest.fixture
 def container(azurite: Azurite) -> str:
     """The name of a fresh, empty container in Azurite."""

@@ -13,7 +13,7 @@ from sqlalchemy import delete, select
 
 from ragstore.ledger import vectors as vector_cache
 from ragstore.ledger.bulk import upsert
-from ragstore.ledger.connection import Connections
+from ragstore.ledger.connection import connect
 from ragstore.ledger.cursors import Cursors
 from ragstore.ledger.documents import Documents
 from ragstore.ledger.leases import Lease, Leases
@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _PRUNED = "vectors_pruned"
+_LISTING = "pass"
 
 
 class Ledger:
@@ -48,15 +49,33 @@ class Ledger:
 
     def __init__(self, url: str, *, base: Path) -> None:
         """Opens or creates it. Raises `ConfigError` for a URL of another kind or a ledger of a newer ragstore."""
-        self._connections = Connections(url, base=base)
+        self._connections = connect(url, base=base)
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+        """Tells this process from all others that share the ledger."""
+        self.shared = self._connections.shared
+        """Whether several processes may follow feeds and apply changes at a time."""
         self.documents = Documents(self._connections)
         self.cursors = Cursors(self._connections)
         self.quarantine = Quarantine(self._connections)
-        self.leases = Leases(self._connections, owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}")
+        self.leases = Leases(self._connections, self.owner)
         self.work = Work(self._connections)
 
     def writing(self) -> AbstractContextManager[None]:
-        """Be the one writer while in this block. Raises `IndexLockedError`."""
+        """Be the one that lists and compares: in SQLite the one process that writes at all. Raises `IndexLockedError`.
+
+        In PostgreSQL it is a lease; where that is lost, what the block writes raises `OutageError`.
+        """
+        if not self.shared:
+            return self._connections.lock_for_writing()
+        from ragstore.ledger.exclusive import holding
+
+        return holding(Leases(self._connections, f"{self.owner}:{secrets.token_hex(2)}"), _LISTING)
+
+    def following(self) -> AbstractContextManager[None]:
+        """Be one of those that follow feeds and apply changes: with others in PostgreSQL, alone in SQLite. Raises `IndexLockedError`.
+
+        A pass may be made inside of it, by `writing`.
+        """
         return self._connections.lock_for_writing()
 
     def vectors(self, fingerprint: str) -> Vectors:

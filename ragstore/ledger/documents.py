@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, func, select, update
 
 from ragstore.ledger.bulk import batches, insert_rows, upsert
 from ragstore.ledger.connection import Connections
-from ragstore.ledger.prefixes import starting_with
+from ragstore.ledger.prefixes import paths_under
 from ragstore.ledger.records import ChunkRecord, Commit, KnownBlob, State
 from ragstore.ledger.rows import KNOWN, blank, chunk_row, committed_chunk, committed_values, identity, known_blob
 from ragstore.ledger.schema import blobs, chunks, unused
@@ -49,6 +50,12 @@ _CHUNKS = (
 )
 _LIVE = select(blobs.c.document_id, blobs.c.generation).where(
     blobs.c.document_id.in_(bindparam("ids", expanding=True)), blobs.c.state == "live"
+)
+_HELD = (
+    select(blobs.c.document_id, blobs.c.generation)
+    .where(blobs.c.document_id.in_(bindparam("ids", expanding=True)))
+    .order_by(blobs.c.document_id)  # whoever locks several does so in one order
+    .with_for_update()
 )
 _CHUNK_IDS = select(chunks.c.chunk_id).where(chunks.c.document_id == bindparam("id"))
 _SEQUENCERS = (
@@ -98,7 +105,7 @@ class Documents:
         """Every blob ever seen in this container whose path starts with the prefix, tombstones too."""
         place = select(*KNOWN).where(blobs.c.account == account, blobs.c.container == container)
         with self._connections.read() as connection:
-            return [known_blob(row) for row in connection.execute(starting_with(place, blobs.c.path, prefix)).all()]
+            return [known_blob(row) for row in connection.execute(paths_under(connection, place, prefix)).all()]
 
     def note_sequencers(self, sequencers: Mapping[str, str]) -> None:
         """Remember, by document id, the sequencer of the last event that was applied; what is not after the stored one changes nothing."""
@@ -145,7 +152,7 @@ class Documents:
 
     def all_chunk_ids(self) -> Iterator[tuple[str, str]]:
         """(document id, chunk id) of every committed chunk."""
-        with self._connections.read() as connection:
+        with self._connections.stream() as connection:
             for rows in connection.execute(select(chunks.c.document_id, chunks.c.chunk_id)).partitions(1000):
                 yield from ((row.document_id, row.chunk_id) for row in rows)
 
@@ -176,14 +183,14 @@ class Documents:
 
     def mark_pending(self, states: Iterable[BlobState]) -> None:
         """Say, before rows go to the store, that it may hold rows of these documents that no generation lists."""
-        rows = [{**identity(state.id), **blank(state), "pending": 1} for state in states]
+        rows = sorted(({**identity(state.id), **blank(state), "pending": 1} for state in states), key=itemgetter("document_id"))
         if rows:
             with self._connections.write() as connection:
                 connection.execute(upsert(connection, blobs, ["document_id"], {"pending": 1}), rows)
 
     def clear_pending(self, document_ids: Iterable[str]) -> None:
         """Say that the store holds what is committed of these documents, and nothing else."""
-        rows = [{"id": document_id} for document_id in document_ids]
+        rows = [{"id": document_id} for document_id in sorted(document_ids)]
         if rows:
             with self._connections.write() as connection:
                 connection.execute(update(blobs).where(blobs.c.document_id == bindparam("id")).values(pending=0), rows)
@@ -206,6 +213,7 @@ class Documents:
         now = time.time()
         with self._connections.write() as connection:
             ids = list(document_ids)
+            _generations(connection, ids)
             _replace_chunks(connection, dict.fromkeys(ids, ()), now)
             if ids:
                 connection.execute(_WITHDRAW, [{"id": document_id, "to_state": state, "now": now} for document_id in ids])
@@ -221,22 +229,26 @@ class Documents:
         """Store the attributes as they are now, by document id; a hit is readable only if they and those of its generation grant."""
         if seen:
             with self._connections.write() as connection:
-                connection.execute(_SEE, [{"id": document_id, "to_access": access.to_json()} for document_id, access in seen.items()])
+                connection.execute(
+                    _SEE,
+                    [{"id": document_id, "to_access": access.to_json()} for document_id, access in sorted(seen.items(), key=itemgetter(0))],
+                )
 
     def forget_rows(self, missing: Mapping[str, Collection[str]]) -> None:
         """These chunks (by document id) are not in the store: list them no more, and have the next run read their blobs again."""
         with self._connections.write() as connection:
-            for document_id, chunk_ids in missing.items():
-                left = func.max(blobs.c.chunks - len(chunk_ids), 0)
+            for document_id, chunk_ids in sorted(missing.items(), key=itemgetter(0)):
+                left = case((blobs.c.chunks > len(chunk_ids), blobs.c.chunks - len(chunk_ids)), else_=0)
                 connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(etag="", sha256=None, chunks=left))
                 for some in batches(chunk_ids, 500):
                     connection.execute(delete(chunks).where(chunks.c.document_id == document_id, chunks.c.chunk_id.in_(some)))
 
 
-def _generations(connection: Connection, document_ids: Sequence[str]) -> dict[str, int]:
+def _generations(connection: Connection, document_ids: Iterable[str]) -> dict[str, int]:
+    """Of those that are there; nobody else changes these blobs until the transaction ends."""
     found: dict[str, int] = {}
-    for some in batches(document_ids, 500):
-        rows = connection.execute(select(blobs.c.document_id, blobs.c.generation).where(blobs.c.document_id.in_(some))).all()
+    for some in batches(sorted(document_ids), 500):
+        rows = connection.execute(_HELD, {"ids": some}).all()
         found.update((row.document_id, row.generation) for row in rows)
     return found
 
@@ -249,6 +261,6 @@ def _replace_chunks(connection: Connection, new: Mapping[str, Sequence[ChunkReco
         connection.execute(delete(chunks).where(chunks.c.document_id.in_(some)))
     gone = old - {record.text_hash for records in new.values() for record in records} if old else old
     if gone:
-        insert_rows(connection, unused, ((text_hash, now) for text_hash in gone), conflict="replace")
+        insert_rows(connection, unused, ((text_hash, now) for text_hash in sorted(gone)), conflict="replace")
     rows = (chunk_row(document_id, place, record) for document_id, records in new.items() for place, record in enumerate(records))
     insert_rows(connection, chunks, rows)

@@ -87,6 +87,12 @@ class Leases:
         with self._connections.read() as connection:
             return connection.execute(statement).first() is not None
 
+    def owner_of(self, name: str) -> str | None:
+        """Who holds it now."""
+        statement = select(leases.c.owner).where(leases.c.name == name, leases.c.expires_at > database_time())
+        with self._connections.read() as connection:
+            return connection.execute(statement).scalar_one_or_none()
+
 
 def _is(lease: Lease) -> tuple[Any, ...]:
     return leases.c.name == lease.name, leases.c.owner == lease.owner, leases.c.token == lease.token

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     Connection,
     Float,
@@ -28,27 +29,32 @@ from ragstore.ledger.texts import FreeText
 
 metadata = MetaData()
 
-settings = Table("settings", metadata, Column("key", String, primary_key=True), Column("value", Text, nullable=False))
+_Bytes = Integer().with_variant(BigInteger(), "postgresql")  # SQLite's integers have 64 bits anyway
+
+settings = Table("settings", metadata, Column("key", String, primary_key=True), Column("value", FreeText(), nullable=False))
 """What holds for the whole index: schema version, embedder, collection."""
+
+PATH_START: Final = 300
+"""So many characters of a path are in PostgreSQL's index."""
 
 blobs = Table(
     "blobs",
     metadata,
-    Column("document_id", String(32), primary_key=True),
-    Column("account", String, nullable=False),
-    Column("container", String, nullable=False),
-    Column("path", Text, nullable=False),
+    Column("document_id", String, primary_key=True),
+    Column("account", FreeText(), nullable=False),
+    Column("container", FreeText(), nullable=False),
+    Column("path", FreeText(), nullable=False),
     Column("state", String, nullable=False),  # live | stale | quarantined | deferred | deleted | new
     Column("generation", Integer, nullable=False),
     Column("pending", Integer, nullable=False),  # 1: the store may hold rows or columns that are not the committed ones
-    Column("etag", Text, nullable=False),
-    Column("version", Text),
-    Column("size", Integer, nullable=False),
+    Column("etag", FreeText(), nullable=False),
+    Column("version", FreeText()),
+    Column("size", _Bytes, nullable=False),
     Column("modified", String, nullable=False),
-    Column("content_type", Text),
-    Column("sha256", String(64)),
-    Column("media_type", String, nullable=False),
-    Column("title", Text),
+    Column("content_type", FreeText()),
+    Column("sha256", String),
+    Column("media_type", FreeText(), nullable=False),
+    Column("title", FreeText()),
     Column("pipeline", String, nullable=False),  # fingerprint of parser, chunker and embedder that made the chunks
     Column("access", Text, nullable=False),  # attributes of the committed generation
     Column("current_access", Text, nullable=False),  # attributes as last seen
@@ -58,21 +64,23 @@ blobs = Table(
     Column("sequencer", String),  # of the last event that was applied
     Index("blobs_by_pending", "pending"),
     Index("blobs_by_sha256", "sha256"),
-    Index("blobs_by_path", "account", "container", "path"),
+    Index("blobs_by_path", "account", "container", "path").ddl_if(dialect="sqlite"),
+    # PostgreSQL takes no index entry over 2,704 bytes, and a path may have more.
+    Index("blobs_by_path_start", "account", "container", text(f"left(path, {PATH_START})")).ddl_if(dialect="postgresql"),
 )
 """One row per blob ever seen; a deleted one stays as a tombstone."""
 
 chunks = Table(
     "chunks",
     metadata,
-    Column("chunk_id", String(32), primary_key=True),
-    Column("document_id", String(32), nullable=False),
+    Column("chunk_id", String, primary_key=True),
+    Column("document_id", String, nullable=False),
     Column("ordinal", Integer, nullable=False),
     Column("start", Integer, nullable=False),
     Column("end", Integer, nullable=False),
     Column("page", Integer),
-    Column("heading", Text),
-    Column("text_hash", String(32), nullable=False),
+    Column("heading", FreeText()),
+    Column("text_hash", String, nullable=False),
     Index("chunks_by_document", "document_id"),
     sqlite_with_rowid=False,
 )
@@ -82,7 +90,7 @@ vectors = Table(
     "vectors",
     metadata,
     Column("fingerprint", String, nullable=False),
-    Column("text_hash", String(32), nullable=False),
+    Column("text_hash", String, nullable=False),
     Column("vector", LargeBinary, nullable=False),  # little-endian float32
     Column("used_at", Float, nullable=False),  # when it was made
     Index("vectors_by_text", "text_hash", "fingerprint", unique=True),  # the hash first: it is asked for alone as well
@@ -92,7 +100,7 @@ vectors = Table(
 unused = Table(
     "unused",
     metadata,
-    Column("text_hash", String(32), primary_key=True),
+    Column("text_hash", String, primary_key=True),
     Column("since", Float, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -101,14 +109,14 @@ unused = Table(
 failures = Table(
     "failures",
     metadata,
-    Column("document_id", String(32), primary_key=True),
-    Column("blob", Text, nullable=False),
+    Column("document_id", String, primary_key=True),
+    Column("blob", FreeText(), nullable=False),
     Column("kind", String, nullable=False),  # a quarantine kind, or "transient"
-    Column("reason", Text, nullable=False),
+    Column("reason", FreeText(), nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("since", Float, nullable=False),
-    Column("etag", Text, nullable=False),
-    Column("sha256", String(64)),
+    Column("etag", FreeText(), nullable=False),
+    Column("sha256", String),
     Column("pipeline", String, nullable=False),
     Column("dismissed", Integer, nullable=False),
 )
@@ -117,8 +125,8 @@ failures = Table(
 cursors = Table(
     "cursors",
     metadata,
-    Column("feed", Text, primary_key=True),
-    Column("cursor", Text, nullable=False),
+    Column("feed", FreeText(), primary_key=True),
+    Column("cursor", FreeText(), nullable=False),
     Column("updated_at", Float, nullable=False),
     Column("last_event", Float),  # the moment of the newest event that was applied
     Column("lag", Float),  # seconds, as last measured
@@ -163,6 +171,10 @@ work = Table(
 SCHEMA_VERSION: Final = 2
 
 
+_NEW_INDEXES: Final = frozenset({"blobs_by_sha256", "blobs_by_path"})
+"""PostgreSQL never had a ledger without them."""
+
+
 def _new_tables(connection: Connection) -> None:
     """`create_all` has made the new tables already, but gives old ones neither new columns nor new indexes."""
     there = {column["name"] for column in inspect(connection).get_columns(cursors.name)}
@@ -170,7 +182,8 @@ def _new_tables(connection: Connection) -> None:
         if column.name not in there:
             connection.execute(text(f"ALTER TABLE {cursors.name} ADD COLUMN {column.name} FLOAT"))
     for index in blobs.indexes:
-        index.create(connection, checkfirst=True)
+        if index.name in _NEW_INDEXES:
+            index.create(connection, checkfirst=True)
 
 
 MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _new_tables}
@@ -190,6 +203,16 @@ def prepare(connection: Connection) -> None:
         MIGRATIONS[version](connection)
         version += 1
         connection.execute(update(settings).where(settings.c.key == "schema_version").values(value=str(version)))
+
+
+def is_current(connection: Connection) -> bool:
+    """Whether nothing is left to do for `prepare`. Raises `ConfigError` for a ledger of a newer ragstore."""
+    if not connection.dialect.has_table(connection, settings.name):
+        return False
+    found = connection.execute(select(settings.c.value).where(settings.c.key == "schema_version")).scalar_one_or_none()
+    version = int(found or 0)
+    _refuse_newer(version)
+    return version == SCHEMA_VERSION
 
 
 def check(connection: Connection) -> None:

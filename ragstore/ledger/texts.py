@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from sqlalchemy import Dialect, String, Text, TypeDecorator
+from sqlalchemy import Dialect, Text, TypeDecorator
 from sqlalchemy.types import TypeEngine
 from typing_extensions import override
 
@@ -60,13 +60,6 @@ class FreeText(TypeDecorator[str]):
 
     def _needs_escapes(self, dialect: Dialect) -> bool:
         return self.escaped or dialect.name == "postgresql"
-
-
-def plain(column: Any) -> Any:  # noqa: ANN401 - a column of any type
-    """The column as it is stored, for comparing it with texts that are escaped already."""
-    from sqlalchemy import type_coerce
-
-    return type_coerce(column, String(collation="C"))
 
 
 def _escaped(text: str | None) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import bindparam, delete, func, select, union_all
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, exists, func, not_, select, union_all
 
 from ragstore.ledger.bulk import batches, insert_rows
 from ragstore.ledger.connection import Connections
@@ -46,7 +47,7 @@ class Vectors:
     def put(self, new: Mapping[str, NDArray[np.float32]]) -> None:
         """Keep these vectors; durable when it returns."""
         now = time.time()
-        rows = [(self._fingerprint, key, vector.astype("<f4").tobytes(), now) for key, vector in new.items()]
+        rows = [(self._fingerprint, key, vector.astype("<f4").tobytes(), now) for key, vector in sorted(new.items(), key=itemgetter(0))]
         if rows:
             with self._connections.write() as connection:
                 insert_rows(connection, vectors, rows, conflict="ignore")
@@ -55,11 +56,19 @@ class Vectors:
 def prune(connections: Connections, *, keep_days: int) -> int:
     """Drop the vectors, of any embedder, that no chunk has had for so many days. Returns how many went."""
     before = time.time() - keep_days * 86400
-    used = union_all(select(chunks.c.text_hash), select(unused.c.text_hash).where(unused.c.since >= before))
     with connections.write() as connection:
-        gone = connection.execute(delete(vectors).where(vectors.c.used_at < before, vectors.c.text_hash.not_in(used)))
+        gone = connection.execute(delete(vectors).where(vectors.c.used_at < before, _unused_since(connection, before)))
         connection.execute(delete(unused).where(unused.c.since < before))
         return gone.rowcount
+
+
+def _unused_since(connection: Connection, before: float) -> ColumnElement[bool]:
+    """PostgreSQL compares a long `NOT IN` row by row, and SQLite has no index for the anti-join that PostgreSQL makes of `NOT EXISTS`."""
+    recent = unused.c.since >= before
+    if connection.dialect.name == "postgresql":
+        has_chunk = exists().where(chunks.c.text_hash == vectors.c.text_hash)
+        return not_(has_chunk) & not_(exists().where(unused.c.text_hash == vectors.c.text_hash, recent))
+    return vectors.c.text_hash.not_in(union_all(select(chunks.c.text_hash), select(unused.c.text_hash).where(recent)))
 
 
 def count(connections: Connections) -> int:

@@ -1,5 +1,6 @@
 """The work queue and the leases against a model: nothing is lost, nothing is held twice, and what its owner dropped comes back."""
 
+import os
 import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,8 +8,8 @@ from typing import ClassVar
 
 import hypothesis.strategies as st
 from hypothesis import given, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from sqlalchemy import update
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from sqlalchemy import delete, update
 from typing_extensions import override
 
 from ragstore.ledger import Lease, Leases, Ledger, WorkItem
@@ -16,6 +17,7 @@ from ragstore.ledger.schema import leases, work
 from ragstore.ledger.work import merge
 from ragstore.models import BlobId, Event
 
+_MANY = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 OWNERS = st.sampled_from(["one", "two", "three"])
 SEQUENCERS = st.none() | st.sampled_from(["00", "0a", "0B", "0c", "0D", "000", "ff1"])
@@ -32,8 +34,8 @@ EVENTS = st.builds(
 )  # fmt: skip
 
 
-class Machine(RuleBasedStateMachine):
-    """The model is `queued`, what must be looked at, and `held`, who does. A long lease stands for a live owner; time is made to pass."""
+class OnLedger(RuleBasedStateMachine):
+    """A long lease stands for a live owner; time is made to pass."""
 
     url: ClassVar[str]
 
@@ -41,22 +43,31 @@ class Machine(RuleBasedStateMachine):
     def start(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
         self.ledger = Ledger(self.url, base=Path(self.folder.name))
+        self.begin()
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    @override
+    def teardown(self) -> None:
+        if hasattr(self, "ledger"):
+            self.ledger.close()
+            self.folder.cleanup()
+
+
+class WorkMachine(OnLedger):
+    """The model is `queued`, what must be looked at, and `held`, who does."""
+
+    @override
+    def begin(self) -> None:
         self.work = self.ledger.work
+        with self.ledger._connections.write() as connection:
+            connection.execute(delete(work))
         self.queued: dict[str, Event] = {}
         self.said: dict[str, int] = {}
         self.delayed: set[str] = set()
         self.held: dict[str, tuple[WorkItem, int]] = {}
         self.stale: list[WorkItem] = []
-        self.tokens: dict[str, int] = {}
-        self.leases: dict[str, Lease] = {}
-
-    @override
-    def teardown(self) -> None:
-        if hasattr(self, "folder"):
-            self.ledger.close()
-            self.folder.cleanup()
-
-    # The queue.
 
     @rule(events=st.lists(EVENTS, min_size=1, max_size=6))
     def put(self, events: list[Event]) -> None:
@@ -72,7 +83,8 @@ class Machine(RuleBasedStateMachine):
                 self.said[id_] = self.said.get(id_, 0) + 1
                 self.delayed.discard(id_)
 
-    @rule(owner=OWNERS, limit=st.integers(0, 4))
+    @precondition(lambda self: self.queued.keys() - self.held.keys() - self.delayed)
+    @rule(owner=OWNERS, limit=st.integers(1, 4))
     def take(self, owner: str, limit: int) -> None:
         free = self.queued.keys() - self.held.keys() - self.delayed
         items = self.work.take(owner, limit, 1000)
@@ -86,9 +98,10 @@ class Machine(RuleBasedStateMachine):
             assert item.event == self.queued[item.document_id]
             self.held[item.document_id] = (item, self.said[item.document_id])
 
+    @precondition(lambda self: self.held)
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
-        ids = data.draw(st.lists(st.sampled_from(sorted(self.held)), unique=True)) if self.held else []
+        ids = data.draw(st.lists(st.sampled_from(sorted(self.held)), min_size=1, unique=True))
         items = [self.held[id_][0] for id_ in ids]
         newer = {id_ for id_ in ids if self.said[id_] != self.held[id_][1]}
         assert self.work.done(items) == newer
@@ -97,46 +110,56 @@ class Machine(RuleBasedStateMachine):
             if id_ not in newer:
                 del self.queued[id_]
 
+    @precondition(lambda self: self.held)
     @rule(data=st.data(), delay=st.sampled_from([0, 1000]))
     def retry(self, data: st.DataObject, delay: int) -> None:
-        if self.held:
-            id_ = data.draw(st.sampled_from(sorted(self.held)))
-            item, said = self.held.pop(id_)
-            self.work.retry(item, delay)
-            self.stale.append(item)
-            if delay and self.said[id_] == said:
-                self.delayed.add(id_)
+        id_ = data.draw(st.sampled_from(sorted(self.held)))
+        item, said = self.held.pop(id_)
+        self.work.retry(item, delay)
+        self.stale.append(item)
+        if delay and self.said[id_] == said:
+            self.delayed.add(id_)
 
-    @rule(owner=OWNERS)
-    def die(self, owner: str) -> None:
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
         """Its leases end some time later."""
+        owner = self._some_owner(data)
         gone = [id_ for id_, (item, _) in self.held.items() if item.owner == owner]
         with self.ledger._connections.write() as connection:
             connection.execute(update(work).where(work.c.owner == owner).values(lease_until=1.0))
         self.stale += [self.held.pop(id_)[0] for id_ in gone]
 
-    @rule(owner=OWNERS)
-    def give_back(self, owner: str) -> None:
+    def _some_owner(self, data: st.DataObject) -> str:
+        return data.draw(st.sampled_from(sorted({item.owner for item, _ in self.held.values()})))
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        owner = self._some_owner(data)
         mine = [id_ for id_, (item, _) in self.held.items() if item.owner == owner]
         assert self.work.give_back(owner) >= len(mine)
         self.stale += [self.held.pop(id_)[0] for id_ in mine]
 
+    @precondition(lambda self: self.delayed)
     @rule()
     def time_passes(self) -> None:
         with self.ledger._connections.write() as connection:
             connection.execute(update(work).values(not_before=0.0))
         self.delayed.clear()
 
+    @precondition(lambda self: self._overtaken())
     @rule(data=st.data(), way=st.sampled_from(["done", "retry", "renew"]))
     def a_dead_owner_comes_back(self, data: st.DataObject, way: str) -> None:
         """What it says of an item that somebody else holds by now changes nothing."""
-        taken = [item for item in self.stale if item.document_id in self.held]
-        if taken:
-            item = data.draw(st.sampled_from(taken))
-            if way == "retry":
-                self.work.retry(item, 1000)
-            else:
-                assert (self.work.done([item]) if way == "done" else self.work.renew([item], 1000)) == {item.document_id}
+        item = data.draw(st.sampled_from(self._overtaken()))
+        if way == "retry":
+            self.work.retry(item, 1000)
+        else:
+            assert (self.work.done([item]) if way == "done" else self.work.renew([item], 1000)) == {item.document_id}
+
+    def _overtaken(self) -> list[WorkItem]:
+        return [item for item in self.stale if item.document_id in self.held]
 
     @invariant()
     def everything_is_there(self) -> None:
@@ -147,7 +170,16 @@ class Machine(RuleBasedStateMachine):
             assert (backlog.taken, backlog.delayed) == (len(self.held), len(self.delayed - self.held.keys()))
             assert backlog.waiting + backlog.taken + backlog.delayed == len(self.queued)
 
-    # Leases.
+
+class LeaseMachine(OnLedger):
+    """The model is `leases`, who holds what, and the highest token that was ever given."""
+
+    @override
+    def begin(self) -> None:
+        self.tokens: dict[str, int] = {}
+        self.leases: dict[str, Lease] = {}
+        with self.ledger._connections.write() as connection:
+            connection.execute(delete(leases))
 
     @rule(owner=OWNERS, name=st.sampled_from(["pass", "feed"]))
     def acquire(self, owner: str, name: str) -> None:
@@ -176,11 +208,11 @@ class Machine(RuleBasedStateMachine):
         self.tokens[name] = lease.token
         self.leases[name] = lease
 
-    @rule(name=st.sampled_from(["pass", "feed", "more"]), way=st.sampled_from(["release", "expire", "renew"]))
-    def let_go(self, name: str, way: str) -> None:
-        lease = self.leases.get(name)
-        if lease is None:
-            return
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), way=st.sampled_from(["release", "expire", "renew"]))
+    def let_go(self, data: st.DataObject, way: str) -> None:
+        name = data.draw(st.sampled_from(sorted(self.leases)))
+        lease = self.leases[name]
         mine = Leases(self.ledger._connections, lease.owner)
         assert mine.holds(lease)
         if way == "renew":
@@ -204,12 +236,18 @@ def _news(before: Event, event: Event) -> bool:
     return is_after(event.sequencer, before.sequencer) or merge(before, event).hint != before.hint
 
 
-class SQLiteMachine(Machine):
+class SQLiteWork(WorkMachine):
     url = "sqlite:///ledger.db"
 
 
-TestOnSQLite = SQLiteMachine.TestCase
-TestOnSQLite.settings = settings(stateful_step_count=30)
+class SQLiteLeases(LeaseMachine):
+    url = "sqlite:///ledger.db"
+
+
+TestWorkOnSQLite = SQLiteWork.TestCase
+TestWorkOnSQLite.settings = settings(max_examples=100 if _MANY else 25, stateful_step_count=30)
+TestLeasesOnSQLite = SQLiteLeases.TestCase
+TestLeasesOnSQLite.settings = settings(max_examples=50 if _MANY else 15, stateful_step_count=20)
 
 
 @given(EVENTS, EVENTS)

@@ -20,9 +20,10 @@ from tests.support.ledgers import blob, commit_of
 URL = "sqlite:///ledger.db"
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(URL, base=tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    url = URL if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    ledger = Ledger(url, base=tmp_path)
     yield ledger
     ledger.close()
 
@@ -173,7 +174,8 @@ def test_hostile_names_and_tags_come_back_as_they_were(ledger: Ledger) -> None:
         assert found.current_access == state.access
 
 
-def test_a_second_writer_is_told_who_writes(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
+    ledger = Ledger(URL, base=tmp_path)
     script = (
         "import sys; from pathlib import Path; from ragstore.ledger import Ledger; from ragstore.errors import IndexLockedError\n"
         "ledger = Ledger(sys.argv[1], base=Path(sys.argv[2]))\n"
@@ -184,6 +186,7 @@ def test_a_second_writer_is_told_who_writes(ledger: Ledger, tmp_path: Path) -> N
         done = subprocess.run([sys.executable, "-c", script, URL, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 7, done.stderr
     assert "another ragstore (process " in done.stdout
+    ledger.close()
 
 
 def test_the_lock_is_free_again_afterwards(tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_a_ledger_of_a_newer_ragstore_is_refused(tmp_path: Path) -> None:
         Ledger(URL, base=tmp_path)
 
 
-@pytest.mark.parametrize("url", ["postgresql://x/y", "sqlite://", "nonsense", "sqlite:///:memory:"])
+@pytest.mark.parametrize("url", ["mysql://x/y", "sqlite://", "nonsense", "sqlite:///:memory:"])
 def test_another_kind_of_ledger_is_refused_with_the_form_that_works(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="sqlite:///"):
         Ledger(url, base=tmp_path)

@@ -12,9 +12,10 @@ from ragstore.ledger.prefixes import successor
 from tests.support.ledgers import blob, commit_of
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger("sqlite:///ledger.db", base=tmp_path)
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ledger]:
+    url = "sqlite:///ledger.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+    ledger = Ledger(url, base=tmp_path)
     yield ledger
     ledger.close()
 

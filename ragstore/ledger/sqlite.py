@@ -1,0 +1,120 @@
+"""The SQLite file of a ledger: many read it, and a lock file admits one process that writes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import NullPool
+
+from ragstore.errors import ConfigError, IndexLockedError
+from ragstore.ledger import schema
+from ragstore.ledger.failures import not_writable, translated
+
+
+class SQLiteConnections:
+    """Transactions on one ledger. Reading needs no lock; `lock_for_writing` is for the one process that writes.
+
+    A ledger that this user may not change is opened for reading only. Every block raises `ConfigError` where the file is damaged or may
+    not be used so, `OutageError` where its disk is full or fails.
+    """
+
+    shared = False
+
+    def __init__(self, file: Path) -> None:
+        """Opens or creates it. Raises `ConfigError` for a ledger of a newer ragstore."""
+        self._file = file
+        self._writing = threading.Lock()
+        self._lock = FileLock(f"{self._file}.lock", thread_local=False)
+        self._read_only = self._file.exists() and not (os.access(self._file, os.W_OK) and os.access(self._file.parent, os.W_OK))
+        self._engine = _reading_engine(self._file) if self._read_only else _writing_engine(self._file)
+        if self._read_only:
+            with self.read() as connection:
+                schema.check(connection)
+        else:
+            with translated(self._file), self._engine.begin() as connection:
+                schema.prepare(connection)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection for reading; sees what was committed before."""
+        with translated(self._file), self._engine.connect() as connection:
+            yield connection
+
+    def stream(self) -> AbstractContextManager[Connection]:
+        """As `read`; rows come as they are asked for."""
+        return self.read()
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction: all of it or nothing, durable when the block is left. One at a time in this process."""
+        if self._read_only:
+            raise not_writable(self._file)
+        with translated(self._file), self._writing, self._engine.connect() as connection, connection.begin():
+            # Otherwise SQLite would take its lock at the first change, and another process might change what was read until then.
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+
+    @contextmanager
+    def lock_for_writing(self) -> Iterator[None]:
+        """Be the one writer. Raises `IndexLockedError`, naming the process that has the lock."""
+        if self._read_only:
+            raise not_writable(self._file)
+        note = Path(f"{self._file}.writer")
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            try:
+                who = f" (process {note.read_text(encoding='ascii').strip()})"
+            except OSError:
+                who = ""
+            raise IndexLockedError(
+                f"another ragstore{who} is writing to the index of {str(self._file)!r}; wait for it to end, or stop it, and run this again"
+            ) from None
+        try:
+            note.write_text(str(os.getpid()), encoding="ascii")
+            yield
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Give back connections."""
+        self._engine.dispose()
+
+
+def _writing_engine(file: Path) -> Engine:
+    try:
+        # What is in the index may be readable for some only; a new folder is for its owner, who may open it for others.
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the folder {str(file.parent)!r} of the ledger cannot be made: {error.strerror or error}") from error
+    engine = create_engine(f"sqlite:///{file}", connect_args={"timeout": 30})
+    event.listen(engine, "connect", _set_pragmas)
+    return engine
+
+
+def _reading_engine(file: Path) -> Engine:
+    """A connection for each block, because what is the right way to open the file depends on whether somebody writes at that moment."""
+
+    def connect() -> sqlite3.Connection:
+        log = file.with_name(f"{file.name}-wal")
+        # Without a log beside it nobody has the file open for writing, and SQLite could not make the log's index in such a folder.
+        alone = not log.exists() or log.stat().st_size == 0
+        return sqlite3.connect(f"{file.as_uri()}?mode=ro{'&immutable=1' if alone else ''}", uri=True, timeout=30, check_same_thread=False)
+
+    return create_engine("sqlite://", creator=connect, poolclass=NullPool)
+
+
+def _set_pragmas(connection: Any, _record: object) -> None:  # noqa: ANN401 - a DB-API connection has no common type
+    """WAL lets readers work beside the writer; FULL makes a commit survive a power cut, which an orphaned row would not (0.1 ms each)."""
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "cache_size=-16384", "temp_store=MEMORY"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
