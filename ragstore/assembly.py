@@ -17,7 +17,7 @@ from ragstore.contracts import Embedder, Source, Store
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.parts import Parts
 from ragstore.ledger import Ledger
-from ragstore.ledger.connection import sqlite_file
+from ragstore.ledger.connection import state_folder
 from ragstore.parsing import ParserPool
 
 _ACCESS_MODE = "access_mode"
@@ -68,7 +68,7 @@ class Assembly:
         self.policy = open_policy(access, settings.base)
         self.principals = open_principals(access, settings.base)
         self.ledger = Ledger(settings.ledger.url, base=settings.base)
-        self._state = sqlite_file(settings.ledger.url, settings.base).parent
+        self._state = state_folder(settings.ledger.url, settings.base)
         self._embedders: dict[str, Embedder] = {}
         self._stores: dict[str, Store] = {}
         self._sources: list[Source] | None = None
