@@ -55,10 +55,11 @@ class PostgresConnections:
         )
         # What is read by single statements needs no transaction, which would be two more trips to the server.
         self._reading = self._engine.execution_options(isolation_level="AUTOCOMMIT")
-        with translated(self._place), self._engine.connect() as connection:
-            current = schema.is_current(connection)
-        if not current:
+        try:
             self._prepare()
+        except BaseException:
+            self._engine.dispose()
+            raise
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -90,7 +91,10 @@ class PostgresConnections:
         self._engine.dispose()
 
     def _prepare(self) -> None:
-        """Make or migrate the tables; of workers that start together one does, and the others wait for it."""
+        """Make or migrate the tables where need be; of workers that start together one does, and the others wait for it."""
+        with self.read() as connection:
+            if schema.is_current(connection):
+                return
         with translated(self._place), self._engine.begin() as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             connection.execute(text("SET LOCAL lock_timeout = 0"))
