@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 from sqlalchemy import delete, update
 from typing_extensions import override
 
@@ -236,18 +237,20 @@ def _news(before: Event, event: Event) -> bool:
     return is_after(event.sequencer, before.sequencer) or merge(before, event).hint != before.hint
 
 
-class SQLiteWork(WorkMachine):
-    url = "sqlite:///ledger.db"
+def machine(base: type[OnLedger], url: str) -> type[OnLedger]:
+    return type(base.__name__, (base,), {"url": url})
 
 
-class SQLiteLeases(LeaseMachine):
-    url = "sqlite:///ledger.db"
+@pytest.mark.parametrize("kind", [WorkMachine, LeaseMachine])
+def test_on_sqlite(kind: type[OnLedger]) -> None:
+    run_state_machine_as_test(
+        machine(kind, "sqlite:///ledger.db"), settings=settings(max_examples=100 if _MANY else 15, stateful_step_count=30)
+    )
 
 
-TestWorkOnSQLite = SQLiteWork.TestCase
-TestWorkOnSQLite.settings = settings(max_examples=100 if _MANY else 25, stateful_step_count=30)
-TestLeasesOnSQLite = SQLiteLeases.TestCase
-TestLeasesOnSQLite.settings = settings(max_examples=50 if _MANY else 15, stateful_step_count=20)
+@pytest.mark.parametrize("kind", [WorkMachine, LeaseMachine])
+def test_on_postgresql(kind: type[OnLedger], postgres_url: str) -> None:
+    run_state_machine_as_test(machine(kind, postgres_url), settings=settings(max_examples=100 if _MANY else 10, stateful_step_count=30))
 
 
 @given(EVENTS, EVENTS)
