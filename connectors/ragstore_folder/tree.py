@@ -101,7 +101,7 @@ class Tree:
                 elif found is not None and (found.path.startswith(below) or below.startswith(found.path)):
                     inner.append(found)
             folders.extend(reversed(inner))
-        if skipped.links or skipped.special:
+        if not below and (skipped.links or skipped.special):  # not again for every folder that a feed tells of
             _LOG.warning(
                 "folder.skipped: %d links that lead out of %s, nowhere, or to a file of another owner (the first is %r), %d special files",
                 skipped.links,
