@@ -7,16 +7,17 @@ import os
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from typing_extensions import override
 
 from ragstore.contracts import Store
 from ragstore.testing.faults import CrashingStore, SimulatedCrash
+from tests.support import postgres
 from tests.support.workspace import Workspace, found
 
 PATHS = st.sampled_from(["a.txt", "b.md", "deep/c.txt", 'it\'s "odd" %.txt'])
@@ -41,13 +42,16 @@ class Machine(RuleBasedStateMachine):
     @initialize()
     def start(self) -> None:
         self.folder = tempfile.TemporaryDirectory()
-        self.work = Workspace(Path(self.folder.name), store=self.store)
+        self.work = Workspace(Path(self.folder.name), store=self.store, **self.sections())
         self.docs: dict[str, tuple[str | None, str]] = {}
         self.history: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self.in_step = False
         self.writes = 0
         self.crash_at: tuple[int, str] | None = None
         self.work.connectors.wrapper = self._crashing
+
+    def sections(self) -> dict[str, Any]:
+        return {}
 
     @override
     def teardown(self) -> None:
@@ -194,9 +198,32 @@ class LanceDBMachine(Machine):
     store = "lancedb"
 
 
+class PostgresMachine(MemoryMachine):
+    """With the ledger in a schema of its own."""
+
+    server: ClassVar[str]
+
+    @override
+    def sections(self) -> dict[str, Any]:
+        self.schema = postgres.schema(self.server)
+        return {"ledger": {"url": self.schema.__enter__()}}
+
+    @override
+    def teardown(self) -> None:
+        super().teardown()
+        if hasattr(self, "schema"):
+            self.schema.__exit__(None, None, None)
+
+
 _MANY = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 TestOnMemory = pytest.mark.timeout(3600)(MemoryMachine.TestCase)
 TestOnMemory.settings = settings(max_examples=60 if _MANY else 30, stateful_step_count=30 if _MANY else 14)
 TestOnLanceDB = pytest.mark.timeout(3600)(LanceDBMachine.TestCase)
 TestOnLanceDB.settings = settings(max_examples=20 if _MANY else 8, stateful_step_count=20 if _MANY else 10)
+
+
+@pytest.mark.timeout(3600)
+def test_on_a_ledger_in_postgresql(postgres_server: str) -> None:
+    machine = type("Postgres", (PostgresMachine,), {"server": postgres_server})
+    run_state_machine_as_test(machine, settings=settings(max_examples=20 if _MANY else 5, stateful_step_count=10))
