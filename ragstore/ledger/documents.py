@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, case, delete, func, select, update
+from sqlalchemy import Connection, Select, bindparam, case, delete, func, select, update
 
 from ragstore.ledger.bulk import batches, insert_rows, upsert
 from ragstore.ledger.connection import Connections
@@ -43,6 +43,8 @@ _WITHDRAW = (
 )
 _SEE = update(blobs).where(blobs.c.document_id == bindparam("id")).values(current_access=bindparam("to_access"))
 _GET = select(*KNOWN).where(blobs.c.document_id == bindparam("id"))
+_SOME = select(*KNOWN).where(blobs.c.document_id.in_(bindparam("ids", expanding=True)))
+_BY_CONTENT = select(*KNOWN).where(blobs.c.sha256.in_(bindparam("ids", expanding=True)))
 _CHUNKS = (
     select(*(chunks.c[name] for name in ("document_id", "chunk_id", "start", "end", "page", "heading", "text_hash")))
     .where(chunks.c.document_id.in_(bindparam("ids", expanding=True)))
@@ -95,11 +97,11 @@ class Documents:
 
     def some(self, document_ids: Collection[str]) -> dict[str, KnownBlob]:
         """Those of these blobs that were ever seen, tombstones too, by document id."""
-        return {known.document_id: known for known in self._among(blobs.c.document_id, document_ids)}
+        return {known.document_id: known for known in self._each(_SOME, document_ids)}
 
     def by_content(self, sha256s: Collection[str]) -> list[KnownBlob]:
         """The live blobs with one of these contents."""
-        return [known for known in self._among(blobs.c.sha256, sha256s) if known.state == "live"]
+        return [known for known in self._each(_BY_CONTENT, sha256s) if known.state == "live"]
 
     def under(self, account: str, container: str, prefix: str) -> list[KnownBlob]:
         """Every blob ever seen in this container whose path starts with the prefix, tombstones too."""
@@ -116,11 +118,11 @@ class Documents:
                 if newer:
                     connection.execute(_NOTE_SEQUENCER, newer)
 
-    def _among(self, column: ColumnElement[Any], values: Collection[str]) -> list[KnownBlob]:
+    def _each(self, statement: Select[Any], ids: Collection[str]) -> list[KnownBlob]:
         found: list[KnownBlob] = []
         with self._connections.read() as connection:
-            for some in batches(values, 500):
-                found.extend(known_blob(row) for row in connection.execute(select(*KNOWN).where(column.in_(some))).all())
+            for some in batches(ids, 500):
+                found.extend(known_blob(row) for row in connection.execute(statement, {"ids": some}).all())
         return found
 
     def chunks(self, document_id: str) -> list[ChunkRecord]:

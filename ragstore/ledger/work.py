@@ -118,6 +118,14 @@ class Work:
                 found.update(connection.execute(slow).scalars().all())
         return found
 
+    def queued(self, document_ids: Iterable[str]) -> set[str]:
+        """Those of these that wait, or that somebody is working on."""
+        found: set[str] = set()
+        with self._connections.read() as connection:
+            for some in batches(document_ids, _AT_ONCE):
+                found.update(connection.execute(select(work.c.document_id).where(work.c.document_id.in_(some))).scalars().all())
+        return found
+
     def renew(self, items: Collection[WorkItem], seconds: float) -> set[str]:
         """Hold these for longer. Returns the ids of those that somebody else has taken since, or has done."""
         with self._connections.write() as connection:
@@ -150,10 +158,15 @@ class Work:
         with self._connections.write() as connection:
             _give_back(connection, self._held(connection, items))
 
-    def give_back(self, owner: str) -> int:
-        """Let others have, at once, all that this owner holds. Returns how many items that were."""
+    def give_back(self, owner: str | None) -> int:
+        """Let others have, at once, all that this owner holds, or (None) that anybody holds. Returns how many items that were."""
         with self._connections.write() as connection:
-            held = select(work.c.document_id).where(work.c.owner == owner).order_by(work.c.document_id).with_for_update()
+            held = (
+                select(work.c.document_id)
+                .where(work.c.owner != "" if owner is None else work.c.owner == owner)
+                .order_by(work.c.document_id)
+                .with_for_update()
+            )
             ids = connection.execute(held).scalars().all()
             _give_back(connection, ids)
         return len(ids)
