@@ -13,7 +13,7 @@ from ragstore import plugins
 from ragstore.access import open_policy, open_principals
 from ragstore.chunking import Chunker
 from ragstore.config import ConnectorSettings, Settings
-from ragstore.contracts import Embedder, Source, Store
+from ragstore.contracts import Embedder, Feed, Source, Store
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.parts import Parts
 from ragstore.ledger import Ledger
@@ -21,6 +21,7 @@ from ragstore.ledger.connection import state_folder
 from ragstore.parsing import ParserPool
 
 _ACCESS_MODE = "access_mode"
+_LISTING = "listing"
 _SPECIAL_TOKENS = 2
 """A model of the BERT family puts one token before and one after a text."""
 
@@ -42,6 +43,11 @@ class Connectors:
     def source(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Source:
         """The source of this type."""
         built: Source = plugins.build("sources", kind, options, base=settings.base)
+        return built
+
+    def feed(self, kind: str, options: Mapping[str, Any], settings: Settings, *, source: Source, source_options: Mapping[str, Any]) -> Feed:
+        """The feed of this type over a source."""
+        built: Feed = plugins.build("feeds", kind, options, base=settings.base, source=source, source_options=source_options)
         return built
 
     def embedder(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Embedder:
@@ -175,13 +181,22 @@ class Assembly:
         if self._sources is None:
             if not self.settings.source:
                 raise ConfigError("there is no [source]; name one in ragstore.toml, or say: ragstore index FOLDER")
-            built = [self._connectors.source(section.type, _without_feed(section), self.settings) for section in self.settings.source]
+            built = [self._connectors.source(section.type, split(section).options, self.settings) for section in self.settings.source]
             places = [(source.account, source.container) for source in built]
             for place in places:
                 if places.count(place) > 1:
                     raise ConfigError(f"two sources are the container {place[1]!r} of account {place[0]!r}; give one of them another name")
             self._sources = built
         return self._sources
+
+    def feeds(self) -> list[Feed]:
+        """New feeds over the configured sources, which the caller closes; none for a source that is only listed."""
+        found = []
+        for section, source in zip(self.settings.source, self.sources(), strict=True):
+            parts = split(section)
+            for kind, options in parts.feeds.items():
+                found.append(self._connectors.feed(kind, options, self.settings, source=source, source_options=parts.options))
+        return found
 
     async def close(self) -> None:
         """Give back everything that was built."""
@@ -221,10 +236,32 @@ def _section(holding: Holding) -> str:
     return "{" + ", ".join(f"{key} = {json.dumps(value)}" for key, value in {"type": holding.type, **holding.options}.items()) + "}"
 
 
-def _without_feed(section: ConnectorSettings) -> dict[str, Any]:
-    """The options of a source; how it is followed is no business of its connector."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceParts:
+    """A source's section taken apart."""
+
+    options: Mapping[str, Any]
+    """What the source's connector is built with."""
+    feeds: Mapping[str, Mapping[str, Any]]
+    """The options of each feed that follows it, by the feed's type."""
+
+
+def split(section: ConnectorSettings) -> SourceParts:
+    """`feed` names one feed or several, `listing` for none; a table of a feed's name inside the section holds its options.
+
+    Raises `ConfigError` for an unknown feed, and for options of a feed that is not followed.
+    """
     options = section.options
-    feed = options.pop("feed", "listing")
-    if feed != "listing":
-        raise ConfigError(f"[source] feed = {feed!r} is not in this version, which compares listings: write feed = 'listing'")
-    return options
+    named = options.pop("feed", _LISTING)
+    kinds = [named] if isinstance(named, str) else list(named)
+    known = plugins.names("feeds")
+    for kind in kinds:
+        if kind not in {*known, _LISTING}:
+            raise ConfigError(f"[source] feed = {kind!r} is unknown; choose of {', '.join([_LISTING, *known])}")
+    feeds = {kind: options.pop(kind, {}) for kind in kinds if kind != _LISTING}
+    for kind in known:
+        if kind in options:
+            raise ConfigError(
+                f"[source.{kind}] has options, but the feed is not followed: write feed = {kind!r}, or feed = [..., {kind!r}]"
+            )
+    return SourceParts(options=options, feeds=feeds)

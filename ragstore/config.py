@@ -86,6 +86,14 @@ class ParsingSettings(_Section):
     text: int = Field(default=64 * 2**20, ge=2**20, description="bytes of text from a format that is not plain text")
 
 
+class WorkerSettings(_Section):
+    """`[worker]`: how `ragstore worker` follows feeds."""
+
+    reconcile_hours: float = Field(default=24, gt=0, description="between two listings that find what no feed told")
+    batch: int = Field(default=256, ge=1, description="blobs that are applied together")
+    backlog: int = Field(default=50_000, ge=1, description="changes that may wait before feeds are read no further")
+
+
 class PromptSettings(_Section):
     """`[prompt]`."""
 
@@ -106,6 +114,7 @@ class Settings(_Section):
     cache: CacheSettings = CacheSettings()
     guard: GuardSettings = GuardSettings()
     parsing: ParsingSettings = ParsingSettings()
+    worker: WorkerSettings = WorkerSettings()
     prompt: PromptSettings = PromptSettings()
 
     @field_validator("source", mode="before")

@@ -22,9 +22,12 @@ from ragstore.ingest.report import Clocked, Progress, SyncReport
 from ragstore.ingest.sync import sync as run_pass
 from ragstore.ingest.verify import Differences
 from ragstore.ingest.verify import verify as compare_all
+from ragstore.instrumentation import Instruments
 from ragstore.models import Hit, Principal, Prompt
 from ragstore.prompting import PromptBuilder
 from ragstore.retrieval import Retriever
+from ragstore.worker import Worker
+from ragstore.worker.state import read_state
 
 Answer = TypeVar("Answer")
 
@@ -72,12 +75,40 @@ class AsyncIndex:
                 parts = self._assembly.writing()
                 self._assembly.note_access_mode(complete=False)
                 report = await run_pass(parts, allow_mass_delete=allow_mass_delete, progress=progress)
-                self._assembly.note_access_mode(complete=True)
                 report.chunks_embedded += paid.chunks_embedded
                 report.tokens += paid.tokens
                 report.seconds += paid.seconds
-                self._assembly.ledger.set_setting(_LAST_SYNC, str(time.time()))
+                self._note_in_step()
                 return report
+
+    async def follow(
+        self,
+        *,
+        until_idle: bool = False,
+        allow_mass_delete: bool = False,
+        instruments: Instruments | None = None,
+        started: Callable[[Worker], None] = lambda _worker: None,
+    ) -> SyncReport:
+        """Follow the feeds of the sources until `Worker.stop` is called, or with `until_idle` until there is nothing left to do.
+
+        `started` is given the worker before it begins. The report counts what was applied since. Raises as `sync` does, where a feed is not
+        there or may not be read `ConfigError`; what is down is waited for.
+        """
+        assembly = self._assembly
+        clock = Clocked(SyncReport(), None)
+        async with self._writing:
+            with assembly.ledger.following():
+                parts = assembly.writing()
+                assembly.note_access_mode(complete=False)
+                worker = Worker(parts, assembly.feeds(), instruments or Instruments(), clock, in_step=self._note_in_step)
+                started(worker)
+                await worker.run(until_idle=until_idle, allow_mass_delete=allow_mass_delete)
+                clock.report.held_back = worker.held_back
+                return clock.report
+
+    def _note_in_step(self) -> None:
+        self._assembly.note_access_mode(complete=True)
+        self._assembly.ledger.set_setting(_LAST_SYNC, str(time.time()))
 
     async def plan(self, *, progress: Progress | None = None) -> SyncReport:
         """What `sync` would do, in the same numbers, changing nothing. It reads new and changed blobs to count their chunks."""
@@ -189,15 +220,39 @@ class AsyncIndex:
             "quarantined": sum(failure.kind != "transient" for failure in failures),
             "stale": counts.get("stale", 0),
             "deferred": counts.get("deferred", 0),
-            "feeds": [
-                {"source": _place(section), "cursor": None, "lag_seconds": None, "last_event": _moment(float(last)) if last else None}
-                for section in self._settings.source
-            ],
+            "feeds": self._feeds(float(last) if last else None),
+            "waiting": assembly.ledger.work.depth(),
+            "worker": read_state(assembly.ledger),
             "embedder": holding.fingerprint if holding else None,
             "store": {"type": self._settings.store.type, "rows": store.rows if store else 0, **(store.detail if store else {})},
             "cached_vectors": assembly.ledger.cached_vectors(),
             "access": self._settings.access.mode,
         }
+
+    def _feeds(self, last_sync: float | None) -> list[dict[str, Any]]:
+        """One entry for each feed that was followed; a source that is only listed has one as well."""
+        ledger = self._assembly.ledger
+        followed = [
+            {
+                "source": cursor.feed,
+                "cursor": cursor.cursor,
+                "lag_seconds": None if cursor.lag is None else round(cursor.lag, 3),
+                "last_event": None if cursor.last_event is None else _moment(cursor.last_event),
+                "read": _moment(cursor.updated_at),
+            }
+            for cursor in ledger.cursors.all()
+        ]
+        listed = [
+            {
+                "source": _place(section),
+                "cursor": None,
+                "lag_seconds": None,
+                "last_event": None if last_sync is None else _moment(last_sync),
+                "read": None if last_sync is None else _moment(last_sync),
+            }
+            for section in self._settings.source
+        ]
+        return [*listed, *followed]
 
     def failures(self) -> list[dict[str, Any]]:
         """Blobs that could not be indexed, oldest first: `{"blob", "kind", "reason", "attempts", "since"}`."""

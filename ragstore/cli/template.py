@@ -21,6 +21,7 @@ _FOLDER: Final = """
 type = "folder"
 path = {place}
 # container = "docs"                # its name in results; default: the folder's
+# feed = "watch"                    # what `ragstore worker` follows; needs: pip install 'ragstore[watch]'; default: "listing"
 {hash}tags = "tags.json"{pad}                # index tags of files: {{"reports/may.pdf": {{"allowed": "staff hr"}}}}
 """
 
@@ -36,6 +37,9 @@ url = {place}
 # account = "name"                  # where a domain of your own hides the account's name
 # tags = true                       # false leaves index tags unread
 # parallel = 4                      # ranges of one blob that are read at once
+# What `ragstore worker` follows; default: "listing". A queue is filled by an Event Grid subscription of the account.
+# feed = ["change-feed", "event-queue"]
+# event-queue = {{queue = "blob-events"}}
 """
 
 _ANY_SOURCE: Final = """\
@@ -107,6 +111,11 @@ workers = 2
 seconds = 60                        # without a sign of life; then the blob goes to quarantine
 memory = 2_147_483_648              # bytes for each process
 text = 67_108_864                   # bytes of text from one blob that is not plain text
+
+[worker]
+reconcile_hours = 24                # between two listings, which find what no feed told
+batch = 256                         # blobs that are applied together
+backlog = 50_000                    # changes that may wait before feeds are read no further
 
 [prompt]
 max_tokens = 3000                   # of the whole prompt

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -15,6 +15,19 @@ from ragstore.ledger import ChunkRecord, KnownBlob, Ledger
 from ragstore.models import AccessColumns, Chunk, FetchedBlob, Row
 
 _GATHER_SECONDS = 0.005
+
+
+Donors = Callable[[str], Sequence[KnownBlob]]
+"""The live blobs whose content has this SHA-256."""
+
+
+def donors_among(known: Iterable[KnownBlob]) -> Donors:
+    """The donors of a pass that has read the whole ledger."""
+    by_content: dict[str, list[KnownBlob]] = defaultdict(list)
+    for blob in known:
+        if blob.state == "live" and blob.sha256:
+            by_content[blob.sha256].append(blob)
+    return lambda sha256: by_content.get(sha256, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,14 +87,11 @@ class RowLoader:
 class Adopter:
     """Finds a donor with the same content, and makes the rows of the new blob from the donor's."""
 
-    def __init__(self, parts: Parts, known: Iterable[KnownBlob]) -> None:
-        """`known` are the blobs of the ledger before the pass; copies within one pass share their embeddings anyway."""
+    def __init__(self, parts: Parts, donors: Donors) -> None:
+        """`donors` are those of the ledger before the pass; copies within one pass share their embeddings anyway."""
         self._parts = parts
         self._loader = RowLoader(parts.ledger, parts.store)
-        self._by_content: dict[str, list[KnownBlob]] = defaultdict(list)
-        for blob in known:
-            if blob.state == "live" and blob.sha256:
-                self._by_content[blob.sha256].append(blob)
+        self._donors = donors
 
     def donor(self, fetched: FetchedBlob, *, gone: frozenset[str]) -> KnownBlob | None:
         """A live blob with the same bytes, which the same parser would read in the same way.
@@ -92,7 +102,7 @@ class Adopter:
         reading = (state.content_type, _suffix(state.id.path), self._parts.pipeline)
         donors = [
             known
-            for known in self._by_content.get(fetched.sha256, ())
+            for known in self._donors(fetched.sha256)
             if (known.content_type, _suffix(known.id.path), known.pipeline) == reading and known.id != state.id
         ]
         return next((known for known in donors if known.document_id in gone), donors[0] if donors else None)

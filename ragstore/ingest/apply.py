@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from ragstore.errors import PoisonError, TransientError
-from ragstore.ingest.adopt import Adopter
+from ragstore.ingest.adopt import Adopter, Donors
 from ragstore.ingest.budget import ByteBudget
 from ragstore.ingest.content import ContentReader, Generation
 from ragstore.ingest.parts import Parts, columns_hash
@@ -29,7 +29,7 @@ _LEAST_BYTES = 64 * 2**10
 class Applier:
     """Applies changes to blobs, each after looking at what the blob is now."""
 
-    def __init__(self, parts: Parts, clock: Clocked, plan: Plan) -> None:
+    def __init__(self, parts: Parts, clock: Clocked, plan: Plan, donors: Donors) -> None:
         self._parts = parts
         self._clock = clock
         self._report = clock.report
@@ -38,17 +38,24 @@ class Applier:
         """What the listing lacks: content found there was moved, not copied."""
         self.moved_away: set[str] = set()
         """Document ids of blobs whose content was found at another path."""
+        self.postponed: set[str] = set()
+        """Document ids of blobs whose change could not be applied for a passing reason."""
         self._seen: dict[str, str] = {}
         """JSON of the attributes that the ledger holds as current where this pass changed them, by document id."""
         self._swapper = Swapper(parts.ledger, parts.store)
         self._supply = VectorSupply(parts.embedder, parts.ledger.vectors(parts.embedder.fingerprint), clock)
         self._content = ContentReader(parts, self._supply, self._swapper)
-        self._adopter = Adopter(parts, plan.baseline.known.values())
+        self._adopter = Adopter(parts, donors)
         self._budget = ByteBudget(_BYTES_AT_ONCE)
 
     async def close(self) -> None:
         """End the background work."""
         await self._supply.close()
+
+    @property
+    def embedder_down(self) -> str:
+        """What the embedder said where its last answer was that it cannot; empty otherwise."""
+        return self._supply.down
 
     def language_warnings(self) -> list[str]:
         """Whether the embedder knows the scripts of what was read."""
@@ -246,6 +253,7 @@ class Applier:
         # A blob of which nothing is indexed is noted too, so that its failure ends when it is deleted.
         self._parts.ledger.documents.note(state, as_state="stale" if item.known and item.known.serves else "new")
         self._report.failed += 1
+        self.postponed.add(state.id.document_id)
 
     async def _discard(self, item: Planned) -> None:
         """Rows of a generation that will not be finished."""
@@ -273,6 +281,7 @@ class Applier:
                 return  # it is there, whatever is wrong with it; the next pass says so
             except TransientError as error:
                 self._report.failed += 1
+                self.postponed.add(known.document_id)
                 self._report.warn(known.id.name, (f"whether it is gone could not be asked: {error}",))
 
         await self._each(blobs, one)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from ragstore.errors import PoisonError, TransientError
-from ragstore.ingest.adopt import Adopter
+from ragstore.ingest.adopt import Adopter, donors_among
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Plan, Planned
 from ragstore.ingest.report import Clocked, Progress, SyncReport
@@ -60,7 +60,7 @@ class _Estimator:
         self._report = clock.report
         self._plan = plan
         self._spool = spool
-        self._adopter = Adopter(parts, plan.baseline.known.values())
+        self._adopter = Adopter(parts, donors_among(plan.baseline.known.values()))
         self._cache = parts.ledger.vectors(parts.embedder.fingerprint)
         self._gone = frozenset(known.document_id for known in plan.deletes)
         self._moved: set[str] = set()

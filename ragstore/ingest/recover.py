@@ -12,6 +12,15 @@ from ragstore.ledger import KnownBlob
 from ragstore.models import AccessAttributes, RowKey
 
 
+async def recover_idle(parts: Parts) -> None:
+    """`recover` for every pending document that no worker has in hand: what is queued is recovered by whoever takes it."""
+    pending = await asyncio.to_thread(parts.ledger.documents.pending)
+    if pending and parts.ledger.shared:
+        queued = await asyncio.to_thread(parts.ledger.work.queued, [known.document_id for known in pending])
+        pending = [known for known in pending if known.document_id not in queued]
+    await recover(parts, pending)
+
+
 async def recover(parts: Parts, pending: Sequence[KnownBlob]) -> None:
     """Drop rows that no committed generation lists, set access columns anew, and have blobs read again whose rows are missing."""
     if not pending:

@@ -37,6 +37,8 @@ class VectorSupply:
         self._under_way: dict[str, asyncio.Future[Vector]] = {}
         self._wake = asyncio.Event()
         self._failures_in_a_row = 0
+        self.down = ""
+        """What the embedder said when it failed last; empty while it works."""
         self._workers: list[asyncio.Task[None]] = []
 
     async def of(self, texts: Mapping[str, str]) -> dict[str, Vector]:
@@ -102,11 +104,13 @@ class VectorSupply:
             if self._failures_in_a_row >= _OUTAGE:
                 raise TransientError("the embedder failed several times in a row; run this again when it is back")  # noqa: TRY301
             vectors = await self._embedder.embed([text for _, text, _ in batch], purpose="document")
-            self._failures_in_a_row = 0
+            self._failures_in_a_row, self.down = 0, ""
         except PoisonError as error:
             await self._set_aside(batch, error)
         except Exception as error:  # noqa: BLE001 - handed to each document that waits for it
-            self._failures_in_a_row += isinstance(error, TransientError)
+            if isinstance(error, TransientError):
+                self._failures_in_a_row += 1
+                self.down = str(error)
             self._fail(batch, error)
         else:
             await self._hand_out(batch, vectors)

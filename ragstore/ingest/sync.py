@@ -6,11 +6,12 @@ import asyncio
 import shutil
 
 from ragstore.errors import PoisonError, TransientError
+from ragstore.ingest.adopt import donors_among
 from ragstore.ingest.apply import Applier
 from ragstore.ingest.guards import check_deletes, check_locations, remember_locations
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Baseline, Plan, compare
-from ragstore.ingest.recover import recover
+from ragstore.ingest.recover import recover_idle
 from ragstore.ingest.repair import mend_losses
 from ragstore.ingest.report import Clocked, Progress, SyncReport
 from ragstore.models import BlobState
@@ -28,15 +29,15 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     clock = Clocked(SyncReport(), progress)
     if not allow_mass_delete:
         check_locations(parts.ledger, parts.sources)
-    _clear_spool(parts)
-    await recover(parts, await asyncio.to_thread(parts.ledger.documents.pending))
+    make_spool(parts)
+    await recover_idle(parts)
     if lost := await mend_losses(parts):
         clock.report.warn("store", (f"{lost} rows were lost, and are brought back",))
     policy = parts.policy.fingerprint  # before: a policy that changes during the pass has not made all the columns
     plan = await make_plan(parts)
     deletes = sum(known.serves for known in plan.deletes)
     indexed = await asyncio.to_thread(_indexed, parts)
-    applier = Applier(parts, clock, plan)
+    applier = Applier(parts, clock, plan, donors_among(plan.baseline.known.values()))
     try:
         await applier.narrow(plan)
         if not allow_mass_delete:
@@ -71,7 +72,7 @@ async def make_plan(parts: Parts) -> Plan:
 
 
 def _compare(parts: Parts, listing: list[BlobState]) -> Plan:
-    policy_changed = parts.ledger.setting(_POLICY) != parts.policy.fingerprint
+    changed = policy_changed(parts)
     known = parts.ledger.documents.known()
     if parts.settings.guard.other_containers == "keep":
         known = {document_id: blob for document_id, blob in known.items() if parts.source_of(blob.id)}
@@ -79,7 +80,7 @@ def _compare(parts: Parts, listing: list[BlobState]) -> Plan:
         known=known,
         failures=parts.ledger.quarantine.all(),
         pipeline=parts.pipeline,
-        policy_changed=policy_changed,
+        policy_changed=changed,
     )
     limits = {(source.account, source.container): source.max_bytes for source in parts.sources}
     return compare(listing, baseline, limits=limits)
@@ -90,12 +91,13 @@ async def _apply(applier: Applier, plan: Plan) -> None:
     changed = await applier.retag(plan.retags)
     await applier.delete(plan.surely_gone)
     for item in plan.too_large:
-        await applier.quarantine(item, _too_large(item.state))
+        await applier.quarantine(item, too_large(item.state))
     await applier.defer(plan.deferred)
     await applier.upsert([*plan.upserts, *changed])
 
 
-def _too_large(state: BlobState) -> PoisonError:
+def too_large(state: BlobState) -> PoisonError:
+    """Why a blob over its source's limit is not read."""
     return PoisonError("too_large", f"{state.size:,} bytes are more than max_bytes; raise it, or leave the blob out with exclude")
 
 
@@ -109,7 +111,7 @@ def _start(report: SyncReport, plan: Plan) -> None:
 async def _finish(parts: Parts, clock: Clocked, policy: str) -> None:
     report = clock.report
     if not report.failed:
-        parts.ledger.set_setting(_POLICY, policy)
+        note_policy(parts, policy)
     report.warn("access", parts.policy.lint())
     await asyncio.to_thread(parts.ledger.prune_vectors, keep_days=parts.settings.cache.keep)
     if report.chunks >= _MANY_CHUNKS:
@@ -125,7 +127,17 @@ def _indexed(parts: Parts) -> int:
     return counts.get("live", 0) + counts.get("stale", 0)
 
 
-def _clear_spool(parts: Parts) -> None:
-    """Files of a run that was killed; this process is the only writer."""
+def policy_changed(parts: Parts) -> bool:
+    """Whether access columns in the store were derived under another policy than the one that holds now."""
+    return parts.ledger.setting(_POLICY) != parts.policy.fingerprint
+
+
+def note_policy(parts: Parts, fingerprint: str) -> None:
+    """All access columns are those of this policy."""
+    parts.ledger.set_setting(_POLICY, fingerprint)
+
+
+def make_spool(parts: Parts) -> None:
+    """A folder for content, without the files of a run that was killed; this process is the only writer."""
     shutil.rmtree(parts.spool, ignore_errors=True)
     parts.spool.mkdir(parents=True, exist_ok=True)

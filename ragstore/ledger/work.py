@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from sqlalchemy import Connection, and_, case, delete, func, or_, select, true, update
+from sqlalchemy import Connection, Float, Integer, and_, bindparam, case, delete, func, or_, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ragstore.ledger.bulk import batches, dialect_insert
@@ -18,6 +18,32 @@ from ragstore.ledger.schema import work
 from ragstore.models import BlobId, Event, Hint, is_after
 
 _AT_ONCE = 500
+
+# Statements are built once: building one costs more than running it.
+_THESE = work.c.document_id.in_(bindparam("ids", expanding=True))
+_TURN = (
+    select(work.c.document_id)
+    .where(work.c.not_before <= database_time(), work.c.lease_until <= database_time())
+    .where(work.c.lane.in_(bindparam("lanes", expanding=True)))
+    .order_by(work.c.lane, work.c.queued_at, work.c.document_id)
+    .limit(bindparam("most", type_=Integer))
+    .with_for_update(skip_locked=True)
+)
+_TAKE = (
+    update(work)
+    .where(_THESE)
+    .values(
+        owner=bindparam("to_owner"),
+        ticket=bindparam("to_ticket"),
+        lease_until=database_time() + bindparam("seconds", type_=Float),
+        attempts=work.c.attempts + 1,
+    )
+    .returning(*work.c)
+)
+_RENEW = update(work).where(_THESE).values(lease_until=database_time() + bindparam("seconds", type_=Float))
+_HELD = select(work.c.document_id, work.c.ticket, work.c.stamp).where(_THESE).order_by(work.c.document_id).with_for_update()
+_DELETE = delete(work).where(_THESE)
+_GIVE_BACK = update(work).where(_THESE).values(owner="", ticket="", lease_until=0.0)
 
 Lane = Literal["fast", "content"]
 LANES: Final[tuple[Lane, ...]] = ("fast", "content")
@@ -86,26 +112,13 @@ class Work:
 
         `lane` "fast" leaves what has to be fetched to others, and "content" all else.
         """
-        turn = (
-            select(work.c.document_id)
-            .where(work.c.not_before <= database_time(), work.c.lease_until <= database_time())
-            .where(true() if lane is None else work.c.lane == LANES.index(lane))
-            .order_by(work.c.lane, work.c.queued_at, work.c.document_id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
+        lanes = [LANES.index(each) for each in LANES if lane in {None, each}]
+        held = {"to_owner": owner, "to_ticket": secrets.token_hex(8), "seconds": seconds}
         taken: list[WorkItem] = []
         with self._connections.write() as connection:
-            ids = connection.execute(turn).scalars().all()
-            values = {
-                "owner": owner,
-                "ticket": secrets.token_hex(8),
-                "lease_until": database_time() + seconds,
-                "attempts": work.c.attempts + 1,
-            }
+            ids = connection.execute(_TURN, {"most": limit, "lanes": lanes}).scalars().all()
             for some in batches(ids, _AT_ONCE):
-                statement = update(work).where(work.c.document_id.in_(some)).values(**values).returning(*work.c)
-                taken.extend(_item(row) for row in connection.execute(statement).all())
+                taken.extend(_item(row) for row in connection.execute(_TAKE, {**held, "ids": some}).all())
         place = {document_id: number for number, document_id in enumerate(ids)}
         return sorted(taken, key=lambda item: place[item.document_id])
 
@@ -131,7 +144,7 @@ class Work:
         with self._connections.write() as connection:
             held = self._held(connection, items)
             for some in batches(held, _AT_ONCE):
-                connection.execute(update(work).where(work.c.document_id.in_(some)).values(lease_until=database_time() + seconds))
+                connection.execute(_RENEW, {"ids": some, "seconds": seconds})
         return {item.document_id for item in items} - held.keys()
 
     def done(self, items: Collection[WorkItem]) -> set[str]:
@@ -140,7 +153,7 @@ class Work:
             held = self._held(connection, items)
             finished = [item.document_id for item in items if held.get(item.document_id) == item.stamp]
             for some in batches(finished, _AT_ONCE):
-                connection.execute(delete(work).where(work.c.document_id.in_(some)))
+                connection.execute(_DELETE, {"ids": some})
             _give_back(connection, held.keys() - set(finished))
         return {item.document_id for item in items} - set(finished)
 
@@ -193,13 +206,7 @@ class Work:
         tickets = {item.document_id: item.ticket for item in items}
         held: dict[str, str] = {}
         for some in batches(sorted(tickets), _AT_ONCE):
-            statement = (
-                select(work.c.document_id, work.c.ticket, work.c.stamp)
-                .where(work.c.document_id.in_(some))
-                .order_by(work.c.document_id)
-                .with_for_update()
-            )
-            rows = connection.execute(statement).all()
+            rows = connection.execute(_HELD, {"ids": some}).all()
             held.update((row.document_id, row.stamp) for row in rows if row.ticket == tickets[row.document_id])
         return held
 
@@ -284,7 +291,7 @@ def _item(row: Any) -> WorkItem:  # noqa: ANN401 - a row of any shape
 
 def _give_back(connection: Connection, document_ids: Iterable[str]) -> None:
     for some in batches(sorted(document_ids), _AT_ONCE):
-        connection.execute(update(work).where(work.c.document_id.in_(some)).values(owner="", ticket="", lease_until=0.0))
+        connection.execute(_GIVE_BACK, {"ids": some})
 
 
 def _with_origins(events: Iterable[Event]) -> Iterator[Event]:

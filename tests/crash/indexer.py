@@ -1,10 +1,12 @@
 """A process that brings an index in step and may kill itself on the way; run by `test_kill.py`.
 
-Arguments: settings as JSON, a file to which every embedded text's hash is appended, and the moment (`before:2`, `after:0`, or `-`).
+Arguments: settings as JSON, a file to which every embedded text's hash is appended, the moment (`before:2`, `after:0`, or `-`), and
+`pass` for one pass or `worker` for a worker that ends when it is idle.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,6 +23,8 @@ from ragstore import config
 from ragstore.assembly import Connectors
 from ragstore.config import Settings
 from ragstore.contracts import Embedder, Store
+from ragstore.index import AsyncIndex
+from ragstore.ingest.report import SyncReport
 from ragstore.models import text_hash
 from ragstore.testing.faults import CrashingStore, FaultyEmbedder
 
@@ -69,12 +73,22 @@ class _Killing(Connectors):
 
 
 def main() -> None:
-    """Run one pass and print its report."""
-    data, log, moment = sys.argv[1:]
+    """Run one pass, or a worker until it is idle, and print the report."""
+    data, log, moment, what = sys.argv[1:]
     sections = json.loads(data)
     settings = config.from_mapping(sections, base=Path(sections.pop("base")), environ={})
-    with ragstore.open(settings, connectors=_Killing(Path(log), moment)) as index:
+    connectors = _Killing(Path(log), moment)
+    if what == "worker":
+        print(json.dumps(asyncio.run(follow(settings, connectors)).as_dict()))
+        return
+    with ragstore.open(settings, connectors=connectors) as index:
         print(json.dumps(index.sync().as_dict()))
+
+
+async def follow(settings: Settings, connectors: Connectors) -> SyncReport:
+    """A worker's life from start to idle."""
+    async with AsyncIndex(settings, connectors) as index:
+        return await index.follow(until_idle=True)
 
 
 if __name__ == "__main__":

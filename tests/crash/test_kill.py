@@ -1,4 +1,4 @@
-"""SIGKILL at any moment of a pass: the next one ends in step, and does nothing again that was finished."""
+"""SIGKILL at any moment of a pass, or of a worker: the next one ends in step, and does nothing again that was finished."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ MOMENTS = ["after:0", "before:0", "-", "after:1", "-", "before:1", "-", "after:2
 class Killer:
     """Runs passes in processes of their own, and knows which vectors were finished before each."""
 
-    def __init__(self, work: Workspace) -> None:
+    def __init__(self, work: Workspace, what: str) -> None:
         self.work = work
+        self.what = what
         self.log = work.base / "embedded.log"
         self.log.touch()
         self.runs = 0
@@ -46,7 +47,7 @@ class Killer:
         """The exit code of one pass; checks that it embedded nothing that was in the cache when it began."""
         finished = self.cached()
         before = len(self.log.read_text().splitlines())
-        arguments = [json.dumps({**self.work.sections, "base": str(self.work.base)}), str(self.log), moment]
+        arguments = [json.dumps({**self.work.sections, "base": str(self.work.base)}), str(self.log), moment, self.what]
         process = subprocess.Popen([sys.executable, str(INDEXER), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             _, errors = process.communicate(timeout=kill_after if kill_after is not None else 120)
@@ -82,11 +83,11 @@ def change(work: Workspace, chance: random.Random) -> None:
             file.unlink()
 
 
-async def kill_and_converge(work: Workspace, rounds: int, seed: int) -> None:
+async def kill_and_converge(work: Workspace, rounds: int, seed: int, what: str) -> None:
     chance = random.Random(seed)
     for i in range(12):
         work.write(f"{i}.txt", paragraphs(f"topic{i}", 20 + i))
-    killer = Killer(work)
+    killer = Killer(work, what)
     started = time.monotonic()
     assert killer.run("before:0") == -signal.SIGKILL
     start_up = time.monotonic() - started
@@ -105,10 +106,12 @@ async def kill_and_converge(work: Workspace, rounds: int, seed: int) -> None:
     print(f"{killer.runs} passes, {killer.killed} killed, {len(killer.log.read_text().splitlines())} texts embedded")
 
 
-async def test_ten_killed_passes_end_in_step(tmp_path: Path) -> None:
-    await kill_and_converge(Workspace(tmp_path, store="lancedb"), rounds=10, seed=int(os.environ.get("RAGSTORE_SEED", "7")))
+@pytest.mark.parametrize("what", ["pass", "worker"])
+async def test_ten_kills_end_in_step(tmp_path: Path, what: str) -> None:
+    await kill_and_converge(Workspace(tmp_path, store="lancedb"), rounds=10, seed=int(os.environ.get("RAGSTORE_SEED", "7")), what=what)
 
 
 @pytest.mark.long
-async def test_fifty_killed_passes_end_in_step(tmp_path: Path) -> None:
-    await kill_and_converge(Workspace(tmp_path, store="lancedb"), rounds=50, seed=random.randrange(10**6))
+@pytest.mark.parametrize("what", ["pass", "worker"])
+async def test_fifty_kills_end_in_step(tmp_path: Path, what: str) -> None:
+    await kill_and_converge(Workspace(tmp_path, store="lancedb"), rounds=50, seed=random.randrange(10**6), what=what)

@@ -13,10 +13,11 @@ from typing_extensions import override
 from ragstore import config
 from ragstore.assembly import Connectors
 from ragstore.config import Settings
-from ragstore.contracts import Embedder, Source, Store
+from ragstore.contracts import Embedder, Feed, Source, Store
 from ragstore.index import AsyncIndex
 from ragstore.models import Hit
 from ragstore.testing.faults import FaultyEmbedder
+from tests.support.feeds import ScriptedFeed
 
 PRINCIPALS = [
     {"id": "ada", "name": "Ada", "groups": ["staff", "board"]},
@@ -32,12 +33,19 @@ class Wrapping(Connectors):
         self.embedders: list[FaultyEmbedder] = []
         self.wrapper: Callable[[Store], Store] = lambda store: store
         self.source_wrapper: Callable[[Source], Source] = lambda source: source
+        self.feeds: list[ScriptedFeed] = []
+        """Every feed that was built; a test speaks through them instead of the one that is configured."""
 
     @override
     def embedder(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Embedder:
         embedder = FaultyEmbedder(super().embedder(kind, options, settings))
         self.embedders.append(embedder)
         return embedder
+
+    @override
+    def feed(self, kind: str, options: Mapping[str, Any], settings: Settings, *, source: Source, source_options: Mapping[str, Any]) -> Feed:
+        self.feeds.append(ScriptedFeed(source))
+        return self.feeds[-1]
 
     @override
     def store(self, settings: Settings, *, collection: str, dimensions: int) -> Store:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ragstore import testing
+from ragstore import plugins, testing
 from ragstore.access.rules import parse_rules
+from ragstore.assembly import split
 from ragstore.cli.app import app
 from ragstore.cli.outcome import EXIT_CODES, Exit, run
+from ragstore.config import from_mapping
 from ragstore.retrieval.syntax import parse
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "connectors/README.md"]
-COMMANDS = ["demo", "failures", "index", "init", "plan", "prompt", "search", "status", "verify"]
+COMMANDS = ["demo", "failures", "index", "init", "plan", "prompt", "search", "status", "verify", "worker"]
 
 
 def _blocks(language: str, text: str = README) -> list[str]:
@@ -141,8 +145,17 @@ def test_the_guides_test_of_a_connector_of_ones_own_is_one(monkeypatch: pytest.M
     assert issubclass(names["TestAcmeStore"], names["StoreSuite"])
 
 
+def test_the_source_of_the_readme_names_feeds_that_exist_with_their_options() -> None:
+    (block,) = (block for block in _blocks("toml") if "[source]" in block)
+    settings = from_mapping({**tomllib.loads(block), "access": {"mode": "open"}}, base=ROOT, environ={})
+    parts = split(settings.source[0])
+    for kind, options in parts.feeds.items():
+        assert options.keys() <= inspect.signature(plugins.load("feeds", kind)).parameters.keys()
+    assert set(parts.feeds) == {"change-feed", "event-queue"}
+
+
 def test_the_rules_of_the_readme_are_rules() -> None:
-    (block,) = _blocks("toml")
+    (block,) = (block for block in _blocks("toml") if "access-rules" in block)
     rules = parse_rules(block.encode(), file=Path("access-rules.toml"))
     assert rules.ids_for("hr/public/plan.pdf").granted == {"staff", "guests"}
     assert rules.ids_for("hr/pay.csv").granted == {"hr", "ada"}
@@ -186,3 +199,18 @@ def test_the_azure_example_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("RAGSTORE_EXAMPLE_URL", raising=False)
     with pytest.raises(SystemExit, match="RAGSTORE_EXAMPLE_URL"):
         runpy.run_path(str(ROOT / "examples" / "azure_container.py"), run_name="__main__")
+
+
+@pytest.mark.azurite
+@pytest.mark.usefixtures("azurite")  # skips where it is not installed; the example starts its own
+def test_the_example_of_a_feed_tells_its_story() -> None:
+    command = [sys.executable, str(ROOT / "examples" / "follow_changes.py")]
+    ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert [line.rpartition(" (")[0] for line in ran.stdout.splitlines()] == [
+        "listed at the start, 'ninety': Ada finds keys.md; Bob finds keys.md",
+        "written, 'salaries': Ada finds pay.md; Bob finds nothing",
+        "retagged, 'salaries': Ada finds pay.md; Bob finds pay.md",
+        "edited, 'wages': Ada finds pay.md; Bob finds pay.md",
+        "deleted, 'wages': Ada finds nothing; Bob finds nothing",
+    ]

@@ -333,14 +333,19 @@ async def test_two_sources_of_one_name_are_refused(tmp_path: Path) -> None:
             await index.sync()
 
 
-async def test_a_feed_that_is_not_there_yet_is_refused(tmp_path: Path) -> None:
+async def test_feeds_are_named_one_or_several_and_an_unknown_one_is_refused(tmp_path: Path) -> None:
     work = Workspace(tmp_path)
-    work.sections["source"]["feed"] = "listing"
+    for feed in ("listing", "watch", ["watch", "listing"]):
+        work.sections["source"]["feed"] = feed
+        async with work.open() as index:
+            await index.sync()
+    work.sections["source"]["feed"] = "gossip"
     async with work.open() as index:
-        await index.sync()
-    work.sections["source"]["feed"] = "watch"
+        with pytest.raises(ConfigError, match="choose of listing, "):
+            await index.sync()
+    work.sections["source"] |= {"feed": "listing", "watch": {"poll": True}}
     async with work.open() as index:
-        with pytest.raises(ConfigError, match="listing"):
+        with pytest.raises(ConfigError, match="not followed"):
             await index.sync()
 
 
