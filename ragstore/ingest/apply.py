@@ -285,9 +285,10 @@ class Applier:
                 self._report.warn(known.id.name, (f"whether it is gone could not be asked: {error}",))
 
         await self._each(blobs, one)
-        await self._swapper.withdraw(gone, "deleted")
+        # Before: a crash in between has the next pass delete them again, while a tombstone is not looked at any more.
         for known in gone:
             self._mended(known.document_id)
+        await self._swapper.withdraw(gone, "deleted")
         self._report.deleted += sum(known.serves and known.document_id not in self.moved_away for known in gone)
 
     # Small steps.

@@ -260,3 +260,24 @@ async def test_a_search_that_loses_its_collection_to_a_re_embedding_is_answered_
         monkeypatch.setattr(store, "search", losing)  # between choosing a collection and asking it
         assert len(await texts(reader, "alpha", "Bob")) == 3
         assert [report.chunks_embedded for report in reports] == [3, 0]
+
+
+async def test_the_failure_of_a_blob_that_is_gone_ends_also_where_a_crash_hits_its_delete(tmp_path: Path) -> None:
+    work = Workspace(tmp_path)
+    (work.docs / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
+    async with work.open() as index:
+        await index.sync()
+        assert [failure["blob"] for failure in index.failures()] == ["docs/bad.pdf"]
+    (work.docs / "bad.pdf").unlink()
+
+    def crash(_writes: object) -> None:
+        raise SimulatedCrash
+
+    work.connectors.wrapper = lambda store: CrashingStore(store, before=crash, after=lambda _: None)
+    async with work.open() as index:
+        with pytest.raises(SimulatedCrash):
+            await index.sync()
+    work.connectors.wrapper = lambda store: store
+    async with work.open() as index:
+        await index.sync()
+        assert index.failures() == []
