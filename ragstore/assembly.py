@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from ragstore.contracts import Embedder, Feed, Source, Store
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.parts import Parts
 from ragstore.ledger import Ledger
-from ragstore.ledger.connection import state_folder
+from ragstore.ledger.connection import spool_folder, state_folder
 from ragstore.parsing import ParserPool
 
 _ACCESS_MODE = "access_mode"
@@ -74,7 +75,9 @@ class Assembly:
         self.policy = open_policy(access, settings.base)
         self.principals = open_principals(access, settings.base)
         self.ledger = Ledger(settings.ledger.url, base=settings.base)
-        self._state = state_folder(settings.ledger.url, settings.base)
+        self._spool = spool_folder(
+            state_folder(settings.ledger.url, settings.base), owner=self.ledger.owner if self.ledger.shared else None
+        )
         self._embedders: dict[str, Embedder] = {}
         self._stores: dict[str, Store] = {}
         self._sources: list[Source] | None = None
@@ -173,7 +176,7 @@ class Assembly:
             policy=self.policy,
             chunker=self._chunker(embedder),
             parsers=self._parser_pool(),
-            spool=self._state / "spool",
+            spool=self._spool,
         )
 
     def sources(self) -> list[Source]:
@@ -205,6 +208,8 @@ class Assembly:
         parts: list[Source | Embedder | Store] = [*(self._sources or []), *self._embedders.values(), *self._stores.values()]
         for part in parts:
             await part.close()
+        if self.ledger.shared:
+            shutil.rmtree(self._spool, ignore_errors=True)
         self.ledger.close()
 
     def _chunker(self, embedder: Embedder) -> Chunker:
@@ -224,11 +229,7 @@ class Assembly:
 
     def _index_id(self) -> str:
         """Tells the collections of two indexes apart that share a store; a lost ledger starts a collection of its own."""
-        found = self.ledger.setting("index_id")
-        if found is None:
-            found = secrets.token_hex(4)
-            self.ledger.set_setting("index_id", found)
-        return found
+        return self.ledger.setting("index_id") or self.ledger.set_default("index_id", secrets.token_hex(4))
 
 
 def _section(holding: Holding) -> str:

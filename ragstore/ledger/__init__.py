@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import delete, select
 
 from ragstore.ledger import vectors as vector_cache
-from ragstore.ledger.bulk import upsert
+from ragstore.ledger.bulk import dialect_insert, upsert
 from ragstore.ledger.connection import connect
 from ragstore.ledger.cursors import Cursors
 from ragstore.ledger.documents import Documents
@@ -111,6 +111,13 @@ class Ledger:
                 connection.execute(delete(settings).where(settings.c.key == key))
             else:
                 connection.execute(upsert(connection, settings, ["key"], {"value": value}), [{"key": key, "value": value}])
+
+    def set_default(self, key: str, value: str) -> str:
+        """Give it this value where it has none; returns the value that holds, also where several processes try at once."""
+        with self._connections.write() as connection:
+            connection.execute(dialect_insert(connection, settings).on_conflict_do_nothing(), [{"key": key, "value": value}])
+            found: str = connection.execute(select(settings.c.value).where(settings.c.key == key)).scalar_one()
+            return found
 
     def release_memory(self) -> None:
         """Give back what is cached, up to 16 MB for each connection that was in use; the next calls connect again."""

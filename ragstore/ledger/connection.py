@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import AbstractContextManager
+import shutil
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -71,6 +73,35 @@ def sqlite_file(url: str, base: Path) -> Path:
 def state_folder(url: str, base: Path) -> Path:
     """Where this machine keeps what is no part of the ledger, such as the spool: beside a SQLite file, else `.ragstore`."""
     return base.absolute() / ".ragstore" if _parsed(url).get_backend_name() in _POSTGRESQL else sqlite_file(url, base).parent
+
+
+def spool_folder(state: Path, *, owner: str | None) -> Path:
+    """Where content lies while it is parsed: one folder for the one writer, or one for each owner of those that share a ledger.
+
+    What owners left that died on this machine goes.
+    """
+    if owner is None:
+        return state / "spool"
+    host, pid, token = owner.rsplit(":", 2)
+    with suppress(OSError):  # who may only read needs no spool
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for left in (state / "spool").glob("*.*.*"):
+        its_host, its_pid, _ = left.name.rsplit(".", 2)
+        if its_host == host and its_pid.isdigit() and its_pid != pid and not _lives(int(its_pid)):
+            shutil.rmtree(left, ignore_errors=True)
+    return state / "spool" / f"{host}.{pid}.{token}"
+
+
+def _lives(pid: int) -> bool:
+    if os.name == "nt":  # where signal 0 would end it
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def masked(url: str) -> str:

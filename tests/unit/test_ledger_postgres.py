@@ -1,6 +1,8 @@
 """A ledger in PostgreSQL: what several workers need, what the server refuses, and what happens when it is away."""
 
+import os
 import random
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from sqlalchemy import make_url, text
 
 from ragstore.errors import ConfigError, IndexLockedError, OutageError, RagstoreError, TransientError
 from ragstore.ledger import ChunkRecord, Ledger
-from ragstore.ledger.connection import masked, state_folder
+from ragstore.ledger.connection import masked, spool_folder, state_folder
 from ragstore.ledger.exclusive import holding
 from ragstore.ledger.leases import Leases
 from tests.support.ledgers import blob, commit_of
@@ -124,6 +126,14 @@ def test_workers_that_start_together_make_the_tables_once(postgres_server: str, 
         return version
 
     assert at_once(6, open_one) == ["2"] * 6
+
+
+def test_a_value_that_several_set_first_is_the_same_for_all(postgres_url: str, tmp_path: Path) -> None:
+    ledgers = [Ledger(postgres_url, base=tmp_path) for _ in range(4)]
+    values = at_once(4, lambda which: ledgers[which].set_default("key", f"of {which}"))
+    assert values == [ledgers[0].setting("key")] * 4
+    for ledger in ledgers:
+        ledger.close()
 
 
 def test_of_commits_against_one_generation_exactly_one_wins(postgres_url: str, tmp_path: Path) -> None:
@@ -305,6 +315,18 @@ def test_a_url_that_is_none_is_quoted_without_its_password(url: str, tmp_path: P
         Ledger(url, base=tmp_path)
     assert "s3" not in str(raised.value)
     assert "s3" not in masked(url)
+
+
+def test_each_owner_has_a_spool_and_what_the_dead_left_goes(tmp_path: Path) -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert spool_folder(tmp_path, owner=None) == tmp_path / "spool"
+    mine, other, dead = (spool_folder(tmp_path, owner=f"host.name:{pid}:t") for pid in (os.getpid(), os.getppid(), ended.pid))
+    for folder in (mine, other, dead):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "content").touch()
+    assert spool_folder(tmp_path, owner=f"host.name:{os.getpid()}:u") not in {mine, other, dead}
+    assert {folder.name for folder in (tmp_path / "spool").iterdir()} == {mine.name, other.name}
 
 
 def test_the_spool_lies_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
