@@ -97,6 +97,7 @@ path = ".ragstore/index"            # or "az://container/path"
 
 [ledger]
 url = "sqlite:///.ragstore/ledger.db"
+# url = "postgresql://USER@HOST/DATABASE?schema=NAME"   # for several workers; the password: PGPASSWORD or ~/.pgpass; a schema per index
 
 [cache]
 keep = 30                           # days that vectors of texts are kept which no chunk has any more
