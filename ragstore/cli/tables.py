@@ -48,8 +48,18 @@ def show_status(status: Mapping[str, Any], terminal: Terminal) -> None:
     """Counts, embedder, store and feeds."""
     simple = {key: value for key, value in status.items() if not isinstance(value, (dict, list))}
     store = {f"store {key}": value for key, value in status["store"].items()}
-    show_pairs({**simple, **store}, terminal, "status")
+    show_pairs({**simple, "worker": _worker(status["worker"]), **store}, terminal, "status")
     show_rows(status["feeds"], ["source", "last_event", "cursor", "lag_seconds"], terminal, "feeds")
+
+
+def _worker(state: Mapping[str, Any] | None) -> str:
+    """Whether one follows the feeds, and what it waits for."""
+    if state is None:
+        return "none runs"
+    parts = [f"runs as {state['owner']}", *(f"waits: {reason}" for reason in state["outages"])]
+    if state["held_back"]:
+        parts.append(f"{state['held_back']} deletes wait for: ragstore worker --allow-mass-delete")
+    return "; ".join(parts)
 
 
 def show_pairs(pairs: Mapping[str, object], terminal: Terminal, title: str) -> None:
