@@ -12,6 +12,7 @@ from ragstore.errors import FeedGapError
 from ragstore.ingest.changes import narrow_now
 from ragstore.ingest.parts import Parts
 from ragstore.instrumentation import Instruments
+from ragstore.ledger import Lease
 from ragstore.models import Event, EventBatch, is_after
 from ragstore.worker.outage import Outage, Passing, pause
 
@@ -41,6 +42,7 @@ class Follower:
         self._stop = stop
         self._signals = signals
         self._cursor: str | None = None
+        self._lease: Lease | None = None
         self.outage = Outage(stop)
         self.caught_up = asyncio.Event()
         """Set when the last read gave nothing."""
@@ -79,14 +81,17 @@ class Follower:
                 await pause(self._stop, self._feed.poll_seconds)
 
     async def close(self) -> None:
-        """Give back the feed's connections; what it has not settled comes again."""
+        """Give back the feed's connections, and the feed to another worker; what it has not settled comes again."""
         await self._feed.close()
+        if self._lease is not None:
+            await asyncio.to_thread(self._parts.ledger.leases.release, self._lease)
 
     async def _is_ours(self) -> bool:
         """Of a fleet one worker reads a feed with a cursor; a queue gives each event to one of its readers by itself."""
         if not self._parts.ledger.shared or self._cursor is None:
             return True
-        if await asyncio.to_thread(self._parts.ledger.leases.acquire, f"feed:{self._feed.name}", _LEASE_SECONDS) is None:
+        self._lease = await asyncio.to_thread(self._parts.ledger.leases.acquire, f"feed:{self._feed.name}", _LEASE_SECONDS)
+        if self._lease is None:
             return False
         # Another one may have read on since.
         self._cursor = await asyncio.to_thread(self._parts.ledger.cursors.get, self._feed.name) or self._cursor

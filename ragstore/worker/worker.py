@@ -81,10 +81,21 @@ class Worker:
             raise several.exceptions[0] from None  # the others were cancelled by it
         finally:
             self._stop.set()
-            for follower in self._followers:
-                await follower.close()
-            await asyncio.to_thread(self._state.ended)
+            await self._hand_over()
             self._instruments.log("worker.stopped")
+
+    async def _hand_over(self) -> None:
+        """Let others have at once what this worker held. A ledger that is down gives it to them when the leases end."""
+        for follower in self._followers:
+            try:
+                await follower.close()
+            except Passing as error:
+                self._instruments.log("feed.not_closed", error=str(error))
+        try:
+            await asyncio.to_thread(self._parts.ledger.work.give_back, self._parts.ledger.owner)
+            await asyncio.to_thread(self._state.ended)
+        except Passing as error:
+            self._instruments.log("worker.not_handed_over", error=str(error))
 
     def _wake(self) -> None:
         for lane in self._lanes:

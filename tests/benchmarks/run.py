@@ -2,9 +2,9 @@
 
     python tests/benchmarks/run.py [--only NAME ...] [--quick]
 
-`overhead`, `changes`, `unchanged` (pipeline.py), `files`, `blob` (memory.py), `embedding` and `quality`. Targets of time are meant for
-a quiet machine: compare CPU seconds and ratios where others work on it. RAGSTORE_SHARED names the folder of test data; without it the
-pipeline reads this project's own texts, and `quality` is left out. Writes `results/run.json`. Ends with 1 where a target is missed.
+`overhead`, `changes`, `unchanged` (pipeline.py), `files`, `blob` (memory.py), `latency`, `throughput` (worker.py), `embedding` and
+`quality`. Targets of time are meant for a quiet machine: compare CPU seconds and ratios where others work on it. RAGSTORE_SHARED names the
+folder of test data; without it the pipeline reads this project's own texts, and `quality` is left out. Writes `results/run.json`. Ends with 1 where a target is missed.
 """
 
 from __future__ import annotations
@@ -116,6 +116,7 @@ def _measured(script: str, name: str) -> Benchmark:
 BENCHMARKS: dict[str, Benchmark] = {
     **{name: _measured("pipeline.py", name) for name in ("overhead", "changes", "unchanged")},
     **{name: _measured("memory.py", name) for name in ("files", "blob")},
+    **{name: _measured("worker.py", name) for name in ("latency", "throughput")},
     "embedding": Benchmark(
         script="embedding.py", quick=("--rounds", "2", "--texts", "16"), result=RESULTS / "embedding.json", figures=_embedding
     ),
