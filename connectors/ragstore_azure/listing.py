@@ -49,7 +49,7 @@ class Listing:
         Ends only when the service says that there are no more. A page that fails is asked for again; then it raises as `Patience.call`.
         """
         include = ("metadata", *(("tags",) if self.tags else ()), *(("permissions",) if acls else ()))
-        latest = _LatestPage(include)
+        latest = LatestPage(include)
         # The SDK's call for names alone, told to include the rest: making its own values of a page takes eight times as long as this does.
         pages = self.client.list_blob_names(
             name_starts_with=prefix or None, results_per_page=page_size, include=[*include], raw_response_hook=latest
@@ -93,7 +93,7 @@ def tags_refused(name: str) -> ConfigError:
     )
 
 
-class _LatestPage:
+class LatestPage:
     """Keeps the blobs of the latest page as the service wrote them; given to the SDK as `raw_response_hook`.
 
     The format: https://learn.microsoft.com/rest/api/storageservices/list-blobs.

@@ -16,8 +16,10 @@ _TYPES = {
     8: ["ContainerCreated", "ContainerDeleted", "ContainerPropertiesUpdated"],
 }
 _APIS = {
-    1: ["UnspecifiedApi", "PutBlob", "PutBlockList", "CopyBlob", "DeleteBlob", "SetBlobMetadata", "ControlEvent", "UndeleteBlob"]
-    + ["SetBlobProperties", "SnapshotBlob"],
+    1: [
+        *("UnspecifiedApi", "PutBlob", "PutBlockList", "CopyBlob", "DeleteBlob", "SetBlobMetadata", "ControlEvent", "UndeleteBlob"),
+        *("SetBlobProperties", "SnapshotBlob"),
+    ],
     4: ["SetBlobTier", "AbortCopyBlob", "SetBlobTags", "CreateRestorePointMarker"],
     6: ["AppendBlock"],
     7: ["UpdateLastAccessTime"],

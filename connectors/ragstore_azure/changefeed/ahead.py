@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -12,7 +12,7 @@ Job = Callable[[], Awaitable[T]]
 
 
 @asynccontextmanager
-async def ahead(jobs: AsyncIterator[Job[T]], limit: int) -> AsyncGenerator[AsyncIterator[T]]:
+async def ahead(jobs: AsyncGenerator[Job[T]], limit: int) -> AsyncGenerator[AsyncIterator[T]]:
     """The results, each as soon as all before it are taken. Whatever ends it early ends all that was begun.
 
     A job counts from its begin until the next result is asked for, so no more than `limit` results are in memory.
@@ -23,12 +23,13 @@ async def ahead(jobs: AsyncIterator[Job[T]], limit: int) -> AsyncGenerator[Async
 
     async def begin() -> None:
         try:
-            async for job in jobs:
-                await slots.acquire()
-                task = asyncio.ensure_future(_run(job))
-                tasks.add(task)
-                task.add_done_callback(tasks.discard)
-                begun.put_nowait(task)
+            async with aclosing(jobs):
+                async for job in jobs:
+                    await slots.acquire()
+                    task = asyncio.ensure_future(_run(job))
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+                    begun.put_nowait(task)
         finally:
             begun.put_nowait(None)
 
@@ -40,7 +41,8 @@ async def ahead(jobs: AsyncIterator[Job[T]], limit: int) -> AsyncGenerator[Async
 
     beginner = asyncio.create_task(begin())
     try:
-        yield results()
+        async with aclosing(results()) as found:
+            yield found
     finally:
         beginner.cancel()
         for task in list(tasks):

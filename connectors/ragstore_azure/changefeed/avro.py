@@ -105,7 +105,8 @@ class ChunkReader:
         if not self._data or begin != self._base + len(self._data):
             self._base, self._data = begin, data
         else:
-            kept = self._data[self.offset - self._base :] if self.offset > self._base else self._data
+            # The header is needed as well, wherever the reader goes on.
+            kept = self._data[max(0, self.offset - self._base) :] if self.header is not None else self._data
             self._base, self._data = begin - len(kept), kept + data
 
     def rows(self, limit: int) -> list[Row]:

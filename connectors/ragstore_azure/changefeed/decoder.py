@@ -167,7 +167,7 @@ class _Writer:
         targets = [f"v{number}" for number in range(len(_WANTED))]
         missing = [target for path, target in zip(_WANTED, targets, strict=True) if path not in self._found]
         self.lines = [
-            "def decode(d, p, count):",
+            "def decode(d, p, count, S=S, L=L):",
             " rows = []",
             " add = rows.append",
             *(f" {target} = None" for target in missing),
@@ -230,14 +230,14 @@ class _Writer:
     def _union(self, branches: Sequence[Any], *, depth: int, indent: int, path: str | None, namespace: str) -> None:
         if path in _WANTED:
             self._add(indent, f"{self._target(path)} = None")
-        self._add(indent, "u = d[p]", "p += 1")
-        for number, branch in enumerate(branches):
-            # Null comes first, and is the most frequent: nothing is done for it.
-            self._add(indent, f"{'if' if number == 0 else 'elif'} u == {number * 2}:")
-            before = len(self.lines)
-            self.value(branch, depth=depth + 1, indent=indent + 1, path=path, namespace=namespace)
-            if len(self.lines) == before:
-                self._add(indent + 1, "pass")
+        if len(branches) == 2 and branches[0] == "null":  # noqa: PLR2004 - as all unions are that were seen
+            self._add(indent, "if not d[p]: p += 1", "elif d[p] == 2:", " p += 1")
+            self.value(branches[1], depth=depth + 1, indent=indent + 1, path=path, namespace=namespace)
+        else:
+            self._add(indent, "u, p = Z(d, p)")
+            for number, branch in enumerate(branches):
+                self._add(indent, f"{'if' if number == 0 else 'elif'} u == {number}:", " pass")
+                self.value(branch, depth=depth + 1, indent=indent + 1, path=path, namespace=namespace)
         if branches:
             self._add(indent, "else: raise D('a branch of a union that the schema does not have')")
 
@@ -256,10 +256,8 @@ class _Writer:
                 self._add(indent + 2, "n, p = T(d, p)", "k.append(n)")
             else:
                 self._text(indent=indent + 2, target=None, decode=False)
-        before = len(self.lines)
+        self._add(indent + 2, "pass")
         self.value(schema.get("values" if kind == "map" else "items"), depth=depth + 1, indent=indent + 2, path=None, namespace=namespace)
-        if len(self.lines) == before:
-            self._add(indent + 2, "pass")
         if keys:
             self._add(indent, f"{self._target(path)} = tuple(k)")
         if raw:
@@ -292,7 +290,7 @@ def _fixed_skip(kind: object, schema: Mapping[str, Any] | str) -> tuple[str, ...
     """Code that passes over a value that is no text and has no parts."""
     match kind:
         case "null":
-            return ("pass",)
+            return ()
         case "boolean":
             return ("p += 1",)
         case "int" | "long":

@@ -7,7 +7,7 @@ our eyes than what comes after it, and a blob's events keep their order even whi
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -85,11 +85,11 @@ class Planner:
         self._manifests = manifests
         self._headers = headers
 
-    async def plans(self, index: Sequence[Entry], open: Mapping[str, Mapping[str, Position]]) -> AsyncIterator[Job[list[SegmentPlan]]]:
+    async def plans(self, index: Sequence[Entry], open: Mapping[str, Mapping[str, Position]]) -> AsyncGenerator[Job[list[SegmentPlan]]]:
         """Jobs that list the chunks of some segments each, in the order of the segments. `index` are their manifests' entries."""
         live: list[Manifest] = []
 
-        async def groups() -> AsyncIterator[Job[list[Manifest]]]:
+        async def groups() -> AsyncGenerator[Job[list[Manifest]]]:
             for group in _groups(index):
                 yield partial(self.read_manifests, group)
 
@@ -105,7 +105,7 @@ class Planner:
         if live:
             yield partial(self._live, live, open)
 
-    async def pieces(self, index: Sequence[Entry], open: Mapping[str, Mapping[str, Position]]) -> AsyncIterator[Job[Piece | SegmentEnd]]:
+    async def pieces(self, index: Sequence[Entry], open: Mapping[str, Mapping[str, Position]]) -> AsyncGenerator[Job[Piece | SegmentEnd]]:
         """Jobs that download the parts of all these segments, in order."""
         async with ahead(self.plans(index, open), _LISTINGS_AHEAD) as planned:
             async for plans in planned:

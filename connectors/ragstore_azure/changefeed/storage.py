@@ -12,6 +12,8 @@ from azure.core.exceptions import AzureError
 from ragstore.errors import ConfigError, TransientError
 from ragstore_azure.changefeed.layout import Entry
 from ragstore_azure.errors import READER_ROLE, BlobChangedError, BlobMissingError, code_of, status_of
+from ragstore_azure.listing import LatestPage
+from ragstore_azure.properties import listed_path
 from ragstore_azure.retries import Patience
 
 if TYPE_CHECKING:
@@ -80,18 +82,18 @@ class AzureFeedStorage:
 
     async def entries(self, prefix: str) -> list[Entry]:
         """As of `FeedStorage`. A page that fails is asked for again; then it raises."""
-        pages = self._client.list_blobs(name_starts_with=prefix).by_page()
+        latest = LatestPage(())
+        # As in `Listing`: the SDK's own values of a page take eight times as long as this.
+        pages = self._client.list_blob_names(name_starts_with=prefix, raw_response_hook=latest).by_page()
         found: list[Entry] = []
 
         async def next_page() -> bool:
-            page = await anext(pages, None)
-            if page is None:
-                return False
-            found.extend([Entry(path=blob.name, size=blob.size, etag=str(blob.etag)) async for blob in page])
-            return True
+            return await anext(pages, None) is not None
 
         while await self._call(next_page, f"listing {prefix!r}"):
-            pass
+            for blob in latest.blobs():
+                size, etag = blob.findtext("Properties/Content-Length"), blob.findtext("Properties/Etag")
+                found.append(Entry(path=listed_path(blob), size=int(size or 0), etag=etag or ""))
         return found
 
     @property
