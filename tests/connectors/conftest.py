@@ -1,17 +1,20 @@
-"""A queue of Event Grid's in; feeds on it, and whoever else writes to it and reads from it, out."""
+"""A queue of Event Grid's, or a container for a change feed, in; feeds on it, and whoever else writes to it and reads from it, out."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ragstore_azure import AzureBlobSource, EventQueue
+from ragstore_azure import AzureBlobSource, ChangeFeed, EventQueue
 from ragstore_azure.retries import Patience
+from tests.support import change_feed
 from tests.support.event_grid import EventGridWriter
 from tests.support.event_queue import Open
+from tests.support.feed_writer import ContainerSink, FeedWriter
 
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
@@ -67,3 +70,50 @@ async def open_queue(queue: str, tmp_path: Path, source_options: Mapping[str, An
     for feed in opened:
         await feed.close()
     await source.close()
+
+
+@pytest.fixture
+async def feed_source(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AzureBlobSource]:
+    """That of the container `docs`, of which the change feed is one."""
+    monkeypatch.setenv("AZURITE_CONNECTION", azurite.connection_string)
+    monkeypatch.setenv("AZURITE_KEY", azurite.account_key)
+    source = AzureBlobSource(**change_feed.SOURCE_OPTIONS, exclude=["private/**"])
+    yield source
+    await source.close()
+
+
+@pytest.fixture
+def feed_container() -> str:
+    """The name of a container that is not there yet."""
+    return f"feed-{uuid.uuid4().hex[:20]}"
+
+
+@pytest.fixture
+def feed_sink(azurite: Azurite, feed_container: str) -> ContainerSink:
+    """The container: a feed that is enabled, and not created yet."""
+    from azure.storage.blob import ContainerClient
+
+    return ContainerSink(ContainerClient.from_connection_string(azurite.connection_string, feed_container))
+
+
+@pytest.fixture
+def feed_writer(feed_sink: ContainerSink) -> FeedWriter:
+    """A feed whose first, empty segment is there, and nothing yet to be consumed."""
+    return FeedWriter.of(feed_sink)
+
+
+@pytest.fixture
+async def open_feed(feed_source: AzureBlobSource, feed_container: str) -> AsyncIterator[change_feed.Open]:
+    """Opens any number of readers of the change feed; closes them in the end."""
+    opened: list[ChangeFeed] = []
+
+    def open_(**options: Any) -> ChangeFeed:
+        given = {"source_options": change_feed.SOURCE_OPTIONS, "container": feed_container, **options}
+        feed = ChangeFeed(base=Path(), source=feed_source, **given)
+        feed.patience = Patience(attempts=2, first_pause=0.01)
+        opened.append(feed)
+        return feed
+
+    yield open_
+    for feed in opened:
+        await feed.close()
