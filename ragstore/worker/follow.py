@@ -14,7 +14,7 @@ from ragstore.ingest.parts import Parts
 from ragstore.instrumentation import Instruments
 from ragstore.ledger import Lease
 from ragstore.models import Event, EventBatch, is_after
-from ragstore.worker.outage import Outage, Passing, pause
+from ragstore.worker.outage import PATIENTLY, Outage, Passing, pause
 
 _HELD_BACK_SECONDS = 0.5
 _LEASE_SECONDS = 120.0
@@ -55,25 +55,27 @@ class Follower:
             self._cursor = await self._feed.head()
             await asyncio.to_thread(cursors.save, self._feed.name, self._cursor)
 
-    async def follow(self) -> None:
-        """Read, until stopped. Raises `ConfigError` where the feed is not there or may not be read."""
+    async def follow(self, *, patient: bool) -> None:
+        """Raises `ConfigError` where the feed is not there or may not be read; if `patient`, at the first read only."""
+        passing: tuple[type[Exception], ...] = Passing
         while not self._stop.is_set():
-            await self._wait_for_room()
-            if not await self._is_ours():
-                self.caught_up.set()
-                await pause(self._stop, max(self._feed.poll_seconds, _LEASE_SECONDS / 4))
-                continue
             try:
+                await self._wait_for_room()
+                if not await self._is_ours():
+                    self.caught_up.set()
+                    await pause(self._stop, max(self._feed.poll_seconds, _LEASE_SECONDS / 4))
+                    continue
                 found = await self._read()
             except FeedGapError as error:
                 await self._start_anew(error)
                 continue
-            except Passing as error:
+            except passing as error:
                 self.caught_up.clear()
                 if not self.outage.is_on:
                     self._instruments.log("feed.down", feed=self._feed.name, error=str(error))
                 await self.outage.wait(error)
                 continue
+            passing = PATIENTLY if patient else Passing
             if self.outage.over():
                 self._instruments.log("feed.up", feed=self._feed.name)
             if not found:

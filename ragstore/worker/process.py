@@ -15,7 +15,7 @@ from ragstore.instrumentation import Instruments
 from ragstore.ledger import WorkItem
 from ragstore.ledger.work import Lane as LaneName
 from ragstore.models import Event
-from ragstore.worker.outage import Outage, Passing, spread
+from ragstore.worker.outage import PATIENTLY, Outage, Passing, spread
 
 LEASE_SECONDS: Final = 120.0
 _LOOK_SECONDS: Final = 1.0
@@ -40,13 +40,15 @@ class Lane:
         """Chunks that were counted already."""
         self.outage = Outage(stop)
         self.busy = False
+        self._passing: tuple[type[Exception], ...] = Passing
 
     def wake(self) -> None:
         """There is new work."""
         self._wake.set()
 
-    async def run(self) -> None:
-        """Until stopped; the batch in hand is finished first. Raises `ConfigError` where a source may not be read."""
+    async def run(self, *, patient: bool) -> None:
+        """Until stopped; the batch in hand is finished first. Raises `ConfigError` where a source may not be read, unless `patient`."""
+        self._passing = PATIENTLY if patient else Passing
         while not self._stop.is_set():
             self._wake.clear()
             items = await self._take()
@@ -73,21 +75,28 @@ class Lane:
         keeping = asyncio.create_task(self._keep(items))
         try:
             outcome = await self._apply(items)
-        except Passing as error:
-            await asyncio.to_thread(self._parts.ledger.work.release, items)
+            await asyncio.to_thread(self._finish, items, outcome)
+        except self._passing as error:
+            await self._release(items)
             await self._down(error)
             return
         except BaseException:
-            await asyncio.to_thread(self._parts.ledger.work.release, items)
+            await self._release(items)
             raise
         finally:
             keeping.cancel()
-        await asyncio.to_thread(self._finish, items, outcome)
         self._dirty = True
         if outcome.embedder_down:
             await self._down(TransientError(outcome.embedder_down))
         elif self.outage.over():
             self._instruments.log("work.up", lane=self._name)
+
+    async def _release(self, items: Sequence[WorkItem]) -> None:
+        """Others, or the next attempt, may have them at once; where not even that can be said, when the lease ends."""
+        try:
+            await asyncio.to_thread(self._parts.ledger.work.release, items)
+        except Passing as error:
+            self._instruments.log("work.not_released", error=str(error))
 
     async def _apply(self, items: Sequence[WorkItem]) -> Outcome:
         folders = [item for item in items if item.event.hint == "folder"]
@@ -137,7 +146,10 @@ class Lane:
         """Hold on to the items for as long as work on them lasts."""
         while True:
             await asyncio.sleep(LEASE_SECONDS / 4)
-            await asyncio.to_thread(self._parts.ledger.work.renew, items, LEASE_SECONDS)
+            try:
+                await asyncio.to_thread(self._parts.ledger.work.renew, items, LEASE_SECONDS)
+            except Passing:
+                continue  # the lease is long enough for some attempts
 
     async def _maintain_where_due(self, *, idle: bool = False) -> None:
         due = time.monotonic() - self._maintained > _MAINTAIN_SECONDS

@@ -11,7 +11,6 @@ from ragstore.errors import GuardError
 from ragstore.ingest.guards import check_deletes, check_locations, remember_locations
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Plan
-from ragstore.ingest.repair import mend_losses
 from ragstore.ingest.sync import make_plan
 from ragstore.instrumentation import Instruments
 from ragstore.models import BlobId, Event, Hint
@@ -24,7 +23,6 @@ async def reconcile(parts: Parts, instruments: Instruments, *, allow_mass_delete
     """
     if not allow_mass_delete:
         check_locations(parts.ledger, parts.sources)
-    await mend_losses(parts)
     plan = await make_plan(parts)
     held_back = 0
     try:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 
 from ragstore.contracts import Feed
 from ragstore.errors import IndexLockedError
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.recover import recover_idle
+from ragstore.ingest.repair import mend_losses
 from ragstore.ingest.report import Clocked
 from ragstore.ingest.sync import make_spool, note_policy, policy_changed
 from ragstore.instrumentation import Instruments
 from ragstore.ledger.work import LANES
 from ragstore.worker.follow import Follower, Signals
-from ragstore.worker.outage import Outage, Passing, pause
+from ragstore.worker.outage import PATIENTLY, Outage, Passing, pause
 from ragstore.worker.process import Lane
 from ragstore.worker.reconcile import reconcile
 from ragstore.worker.state import StateNote
@@ -70,9 +72,9 @@ class Worker:
             await self._list(allow_mass_delete=allow_mass_delete)
             async with asyncio.TaskGroup() as group:
                 for lane in self._lanes:
-                    group.create_task(lane.run())
+                    group.create_task(lane.run(patient=not until_idle))
                 for follower in self._followers:
-                    group.create_task(follower.follow())
+                    group.create_task(follower.follow(patient=not until_idle))
                 group.create_task(self._list_on_schedule(allow_mass_delete=allow_mass_delete))
                 group.create_task(self._beat())
                 if until_idle:
@@ -112,12 +114,14 @@ class Worker:
         while not self._stop.is_set():
             try:
                 await recover_idle(self._parts)
+                if not self._parts.ledger.shared:
+                    await mend_losses(self._parts)  # nobody writes yet: what is missing is lost
             except Passing as error:
                 await self._listing.wait(error)
             else:
                 return
 
-    async def _list(self, *, allow_mass_delete: bool) -> None:
+    async def _list(self, *, allow_mass_delete: bool, passing: tuple[type[Exception], ...] = Passing) -> None:
         while not self._stop.is_set():
             policy = self._parts.policy.fingerprint
             try:
@@ -125,7 +129,7 @@ class Worker:
             except IndexLockedError as error:
                 self._instruments.log("reconcile.elsewhere", why=str(error))
                 return
-            except Passing as error:
+            except passing as error:
                 if not self._listing.is_on:
                     self._instruments.log("reconcile.down", error=str(error))
                 await self._listing.wait(error)
@@ -148,7 +152,7 @@ class Worker:
         while not self._stop.is_set():
             if self._list_now.is_set() or time.monotonic() >= due:
                 self._list_now.clear()
-                await self._list(allow_mass_delete=allow_mass_delete)
+                await self._list(allow_mass_delete=allow_mass_delete, passing=PATIENTLY)
                 due = time.monotonic() + every
             await pause(self._stop, 1.0)
 
@@ -168,17 +172,21 @@ class Worker:
     async def _beat(self) -> None:
         """Note for `ragstore status` how things are."""
         while not self._stop.is_set():
-            parts = [self._listing, *(each.outage for each in self._followers), *(lane.outage for lane in self._lanes)]
-            outages = [outage.reason for outage in parts if outage.is_on]
-            depth = await asyncio.to_thread(self._parts.ledger.work.depth)
-            self._instruments.depth(depth)
-            self._instruments.quarantined(len(await asyncio.to_thread(self._parts.ledger.quarantine.all)))
-            await asyncio.to_thread(self._state.note, outages=outages, held_back=self.held_back)
-            if not depth and not any(lane.busy for lane in self._lanes):
-                await self._note_policy()
-                if await asyncio.to_thread(policy_changed, self._parts):
-                    self._list_now.set()
+            with suppress(*Passing):  # the ledger is down, and so is everything that would say more of it
+                await self._note_state()
             await pause(self._stop, _BEAT_SECONDS)
+
+    async def _note_state(self) -> None:
+        parts = [self._listing, *(each.outage for each in self._followers), *(lane.outage for lane in self._lanes)]
+        outages = [outage.reason for outage in parts if outage.is_on]
+        depth = await asyncio.to_thread(self._parts.ledger.work.depth)
+        self._instruments.depth(depth)
+        self._instruments.quarantined(len(await asyncio.to_thread(self._parts.ledger.quarantine.all)))
+        await asyncio.to_thread(self._state.note, outages=outages, held_back=self.held_back)
+        if not depth and not any(lane.busy for lane in self._lanes):
+            await self._note_policy()
+            if await asyncio.to_thread(policy_changed, self._parts):
+                self._list_now.set()
 
     async def _note_policy(self) -> None:
         """All that the latest listing found is applied: the access columns in the store are those of the policy under which it was made."""

@@ -336,3 +336,18 @@ async def test_access_is_taken_away_while_the_content_of_the_blob_waits_to_be_re
 
 async def _not(index: AsyncIndex, query: str, who: str) -> bool:
     return await finds(index, query, who) == []
+
+
+async def test_a_file_of_tags_that_is_malformed_for_a_while_is_waited_for(work: Workspace) -> None:
+    work.write("a.txt", "alpha words")
+    async with following(work) as (index, feed, _source):
+        await until(lambda: not index._assembly.ledger.work.depth())
+        work.write("b.txt", "beta words")
+        (work.base / "tags.json").write_text('{"a.txt": ', encoding="utf-8")
+        feed.tell("b.txt")
+        await until(lambda: index._assembly.ledger.cursors.get(feed.name) == "1")
+        await asyncio.sleep(0.5)
+        assert index._assembly.ledger.work.depth() == 1
+        work.save_tags()
+        await settled(index, feed)
+        assert sorted(await finds(index, "words")) == ["alpha words", "beta words"]
