@@ -48,7 +48,20 @@ class Follower:
         """Set when the last read gave nothing."""
 
     async def begin(self) -> None:
-        """Take the place to begin at, before anybody lists: what happens from now on is told by the feed. Raises as `Feed.head`."""
+        """Take the place to begin at, before anybody lists: what happens from now on is told by the feed.
+
+        What is down is waited for: whoever starts the worker again would give up sooner than an outage ends. Raises `ConfigError`.
+        """
+        while not self._stop.is_set():
+            try:
+                await self._find_place()
+            except Passing as error:
+                await self._down(error)
+            else:
+                self._up()
+                return
+
+    async def _find_place(self) -> None:
         cursors = self._parts.ledger.cursors
         self._cursor = await asyncio.to_thread(cursors.get, self._feed.name)
         if self._cursor is None:
@@ -71,16 +84,22 @@ class Follower:
                 continue
             except passing as error:
                 self.caught_up.clear()
-                if not self.outage.is_on:
-                    self._instruments.log("feed.down", feed=self._feed.name, error=str(error))
-                await self.outage.wait(error)
+                await self._down(error)
                 continue
             passing = PATIENTLY if patient else Passing
-            if self.outage.over():
-                self._instruments.log("feed.up", feed=self._feed.name)
+            self._up()
             if not found:
                 self.caught_up.set()
                 await pause(self._stop, self._feed.poll_seconds)
+
+    async def _down(self, error: Exception) -> None:
+        if not self.outage.is_on:
+            self._instruments.log("feed.down", feed=self._feed.name, error=str(error))
+        await self.outage.wait(error)
+
+    def _up(self) -> None:
+        if self.outage.over():
+            self._instruments.log("feed.up", feed=self._feed.name)
 
     async def close(self) -> None:
         """Give back the feed's connections, and the feed to another worker; what it has not settled comes again."""

@@ -351,3 +351,18 @@ async def test_a_file_of_tags_that_is_malformed_for_a_while_is_waited_for(work: 
         work.save_tags()
         await settled(index, feed)
         assert sorted(await finds(index, "words")) == ["alpha words", "beta words"]
+
+
+async def test_a_feed_that_is_down_when_the_worker_starts_is_waited_for(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, failures = ScriptedFeed.head, [TransientError("the service cannot be reached")]
+
+    async def down_at_first(feed: ScriptedFeed) -> str | None:
+        if failures:
+            raise failures.pop()
+        return await head(feed)
+
+    monkeypatch.setattr(ScriptedFeed, "head", down_at_first)
+    work.write("a.txt", "alpha words")
+    async with work.open() as index:
+        assert (await index.follow(until_idle=True)).added == 1
+    assert not failures
