@@ -37,6 +37,8 @@ _VISIBILITY = 5
 """Seconds after which messages of a dead worker come back."""
 _IN_STEP_WITHIN = 90.0
 """Seconds after the last change was told."""
+_CALM = 40
+"""Changes after the last start of a worker: no listing finds them."""
 _LEASE = 6.0
 _SERVICES: Final[tuple[Literal["blob", "queue"], ...]] = ("blob", "queue")
 _CONFIG = """
@@ -94,16 +96,19 @@ class Soak:
         for number in range(self.workers):
             self.fleet.start(number)
         self._rage(seconds * 0.75, stop)
-        for number in set(range(self.workers)) - set(self.fleet.running()):
-            self.fleet.start(number)
-        end = time.monotonic() + seconds * 0.25
-        self._work(2.0)
+        for number in self.fleet.running():
+            self.fleet.wait_until(number, "reconcile.")
+        self._go_on(_CALM / 2, stop)
         self._outage()
-        while time.monotonic() < end and not stop.is_set():
-            self._step()
+        self._go_on(_CALM / 2, stop)
         self.feed.publish(every=True)
         self.queue.send(every=True)
         self.fleet.check_alive()
+
+    def _go_on(self, changes: float, stop: threading.Event) -> None:
+        enough = self.restless.done.total() + changes
+        while self.restless.done.total() < enough and not stop.is_set():
+            self._step()
 
     def _rage(self, seconds: float, stop: threading.Event) -> None:
         now = time.monotonic()
@@ -138,16 +143,11 @@ class Soak:
             if told.event is not None:
                 self.queue.tell(told.event)
 
-    def _work(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            self._step()
-
     def _restart(self, stop: Callable[[int], None]) -> None:
         """One worker goes, often with much in hand; it comes back, perhaps after some changes."""
         number = self.chance.choice(self.fleet.running())
         if self.chance.random() < 0.7:
-            self.fleet.wait_until_up(number)
+            self.fleet.wait_until(number, "worker.started")
             for _change in range(5):
                 self._change()
             self.feed.publish(every=True)
@@ -225,7 +225,8 @@ class Soak:
         fleet, done = self.fleet, self.restless.done
         return (
             f"{sum(done.values())} changes {dict(done)}; feed: {self.feed.segments} segments, {self.feed.late} late records; queue: "
-            f"{self.queue.sent} events, {self.queue.twice} twice, {self.queue.late} late; {fleet.runs} workers, {fleet.killed} killed, "
+            f"{self.queue.sent} events, {self.queue.twice} twice, {self.queue.late} late, {self.queue.lost} lost; "
+            f"{fleet.runs} workers, {fleet.killed} killed, "
             f"{fleet.ended} ended (slowest {fleet.slowest_end:.1f} s), {self.outages} outages; in step after {self.in_step_after:.1f} s; "
             f"{fleet.embedded.total()} texts embedded, "
             f"{sum(count > 1 for count in fleet.embedded.values())} again after a kill; searches {dict(self.searches)}; "

@@ -49,10 +49,10 @@ class Fleet:
         assert number not in self._running
         self._running[number] = self._launch("worker")
 
-    def wait_until_up(self, number: int, seconds: float = 15) -> None:
-        """Until it says that it has begun, or so long."""
+    def wait_until(self, number: int, said: str, seconds: float = 20) -> None:
+        """Until its log says this, or so long."""
         run, deadline = self._running[number], time.monotonic() + seconds
-        while not _says(run.errors, "worker.started") and run.process.poll() is None and time.monotonic() < deadline:
+        while not _says(run.errors, said) and run.process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def kill(self, number: int) -> None:

@@ -90,17 +90,22 @@ class FeedTeller:
 
 @dataclass(slots=True, kw_only=True)
 class QueueTeller:
-    """Sends events at once or seconds later, in no order, some of them twice, in every form of message."""
+    """Sends events at once or seconds later, in no order, some of them twice and some never, in every form of message."""
 
     queue: QueueClient
     chance: random.Random
     sent: int = 0
     twice: int = 0
     late: int = 0
+    lost: int = 0
+    """As Event Grid drops an event in the end that it could not deliver; the change feed has it."""
     _held: list[tuple[float, Record]] = field(default_factory=list)
 
     def tell(self, event: Record) -> None:
-        """It is sent later."""
+        """It is sent later, or not at all."""
+        if self.chance.random() < 0.1:
+            self.lost += 1
+            return
         times = 1 + (self.chance.random() < 0.15)
         self.twice += times - 1
         for _time in range(times):
