@@ -2,7 +2,7 @@
 
     python tests/benchmarks/run.py [--only NAME ...] [--quick]
 
-`overhead`, `changes`, `unchanged` (pipeline.py), `files`, `blob` (memory.py), `latency`, `throughput` (worker.py), `embedding` and
+`overhead`, `changes`, `unchanged` (pipeline.py), `files`, `blob` (memory.py), `latency`, `throughput` (worker.py), `change-feed`, `embedding` and
 `quality`. Targets of time are meant for a quiet machine: compare CPU seconds and ratios where others work on it. RAGSTORE_SHARED names the
 folder of test data; without it the pipeline reads this project's own texts, and `quality` is left out. Writes `results/run.json`. Ends
 with 1 where a target is missed.
@@ -118,6 +118,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     **{name: _measured("pipeline.py", name) for name in ("overhead", "changes", "unchanged")},
     **{name: _measured("memory.py", name) for name in ("files", "blob")},
     **{name: _measured("worker.py", name) for name in ("latency", "throughput")},
+    "change-feed": _measured("change_feed.py", "change-feed"),
     "embedding": Benchmark(
         script="embedding.py", quick=("--rounds", "2", "--texts", "16"), result=RESULTS / "embedding.json", figures=_embedding
     ),

@@ -5,38 +5,55 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
-Job = Callable[[], Awaitable[T]]
+
+
+@dataclass(frozen=True, slots=True)
+class Job(Generic[T]):
+    """Something to be done, once."""
+
+    run: Callable[[], Awaitable[T]]
+    weight: int = 1
+    """What it counts for among those that are begun and not taken."""
 
 
 @asynccontextmanager
 async def ahead(jobs: AsyncGenerator[Job[T]], limit: int) -> AsyncGenerator[AsyncIterator[T]]:
     """The results, each as soon as all before it are taken. Whatever ends it early ends all that was begun.
 
-    A job counts from its begin until the next result is asked for, so no more than `limit` results are in memory.
+    A job counts from its begin until the next result is asked for, so results of no more weight than `limit` are in memory.
     """
-    slots = asyncio.Semaphore(limit)
-    begun: asyncio.Queue[asyncio.Task[T] | None] = asyncio.Queue()
+    carried = 0
+    freed = asyncio.Event()
+    begun: asyncio.Queue[tuple[asyncio.Task[T], int] | None] = asyncio.Queue()
     tasks: set[asyncio.Task[Any]] = set()
 
     async def begin() -> None:
+        nonlocal carried
         try:
             async with aclosing(jobs):
                 async for job in jobs:
-                    await slots.acquire()
-                    task = asyncio.ensure_future(_run(job))
+                    while carried and carried + job.weight > limit:
+                        freed.clear()
+                        await freed.wait()
+                    carried += job.weight
+                    task = asyncio.ensure_future(job.run())
                     tasks.add(task)
                     task.add_done_callback(tasks.discard)
-                    begun.put_nowait(task)
+                    begun.put_nowait((task, job.weight))
         finally:
             begun.put_nowait(None)
 
     async def results() -> AsyncGenerator[T]:
-        while (task := await begun.get()) is not None:
+        nonlocal carried
+        while (next_ := await begun.get()) is not None:
+            task, weight = next_
             yield await task
-            slots.release()
+            carried -= weight
+            freed.set()
         await beginner
 
     beginner = asyncio.create_task(begin())
@@ -49,8 +66,8 @@ async def ahead(jobs: AsyncGenerator[Job[T]], limit: int) -> AsyncGenerator[Asyn
             task.cancel()
         await asyncio.gather(beginner, *tasks, return_exceptions=True)
         while not begun.empty():
-            if (left := begun.get_nowait()) is not None and not left.cancelled():
-                left.exception()  # nobody will ask for it
+            if (left := begun.get_nowait()) is not None and not left[0].cancelled():
+                left[0].exception()  # nobody will ask for it
 
 
 async def together(waiting: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -62,7 +79,3 @@ async def together(waiting: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _run(job: Job[T]) -> T:
-    return await job()

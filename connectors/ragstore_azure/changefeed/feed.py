@@ -33,7 +33,7 @@ class ChangeFeed(Feed):
     - `poll_seconds`: how long to wait before the feed is looked at again when there was nothing new. The service publishes minutes late.
     - `start`: where to begin without a cursor, as ISO 8601 with a time zone (`2026-11-30T08:15:00+02:00`), exact to the event; without
       it, at the oldest event that the feed holds.
-    - `parallel`: requests under way at once; each holds up to 4 MiB.
+    - `parallel`: how many parts of 4 MiB are read at once; of small requests, twice as many.
 
     The url and the credential are those of the source (`url`, `account`, `connection_string_env`, `sas_env`, `account_key_env`); a host
     of the dfs endpoint is replaced by that of the blob endpoint, which alone has the feed. An identity needs the role `Storage Blob Data

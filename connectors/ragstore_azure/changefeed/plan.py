@@ -21,6 +21,8 @@ from ragstore_azure.changefeed.storage import FeedStorage
 
 PIECE: Final = 4 * 2**20
 """Bytes that are asked for at once; the memory of a reader is a multiple of it."""
+SMALL_PIECE: Final = 2**20
+"""What a smaller one counts for."""
 _HEADER_GUESS: Final = 16 * 2**10
 """Holds every header seen, of 2 to 4 KB."""
 _NEAR: Final = 256 * 2**10
@@ -91,7 +93,7 @@ class Planner:
 
         async def groups() -> AsyncGenerator[Job[list[Manifest]]]:
             for group in _groups(index):
-                yield partial(self.read_manifests, group)
+                yield Job(partial(self.read_manifests, group))
 
         async with ahead(groups(), _MANIFESTS_AHEAD) as read:
             async for manifests in read:
@@ -100,10 +102,10 @@ class Planner:
                     while settled < len(manifests) and manifests[settled].is_final:
                         settled += 1
                     if settled:
-                        yield partial(self._settled, manifests[:settled], open)
+                        yield Job(partial(self._settled, manifests[:settled], open))
                 live += manifests[settled:]
         if live:
-            yield partial(self._live, live, open)
+            yield Job(partial(self._live, live, open))
 
     async def pieces(self, index: Sequence[Entry], open: Mapping[str, Mapping[str, Position]]) -> AsyncGenerator[Job[Piece | SegmentEnd]]:
         """Jobs that download the parts of all these segments, in order."""
@@ -112,7 +114,7 @@ class Planner:
                 for plan in plans:
                     for job in self._downloads(plan):
                         yield job
-                    yield partial(_at_once, SegmentEnd(plan=plan))
+                    yield Job(partial(_at_once, SegmentEnd(plan=plan)), weight=0)
 
     async def read_manifests(self, entries: Sequence[Entry]) -> list[Manifest]:
         """The manifests, read again only where they changed."""
@@ -164,7 +166,8 @@ class Planner:
                 header = 0 < begin < chunk.size and f"{shard.folder}{chunk.name}" not in self._headers
                 for at in range(begin, chunk.size, PIECE):
                     end = min(at + PIECE, chunk.size)
-                    yield partial(self._piece, plan, shard, chunk, at, end, header=header and at == begin)
+                    job = partial(self._piece, plan, shard, chunk, at, end, header=header and at == begin)
+                    yield Job(job, weight=max(end - at, SMALL_PIECE))
 
     def _first_byte(self, shard: ShardPlan, chunk: Chunk) -> int:
         position = shard.position

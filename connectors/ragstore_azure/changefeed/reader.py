@@ -26,7 +26,7 @@ from ragstore_azure.changefeed.layout import (
     parse_last_consumable,
     segment_of,
 )
-from ragstore_azure.changefeed.plan import Piece, Planner, SegmentEnd, SegmentPlan, VanishedError
+from ragstore_azure.changefeed.plan import PIECE, Piece, Planner, SegmentEnd, SegmentPlan, VanishedError
 from ragstore_azure.changefeed.storage import FeedStorage
 
 BATCH_EVENTS: Final = 2000
@@ -111,7 +111,7 @@ class FeedReader:
         index = await self._index(progress)
         planner = self._planner()
         try:
-            async with ahead(planner.pieces(index, progress.cursor.open), self._parallel) as steps:
+            async with ahead(planner.pieces(index, progress.cursor.open), self._parallel * PIECE) as steps:
                 async for step in steps:
                     for _full in pass_.take(step):
                         batch = pass_.batch()

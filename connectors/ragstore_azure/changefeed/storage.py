@@ -39,14 +39,14 @@ class FeedStorage(Protocol):
 
 
 class AzureFeedStorage:
-    """A feed's container in Azure. At most `parallel` requests are under way at once."""
+    """A feed's container in Azure. At most twice `parallel` requests are under way at once."""
 
     def __init__(self, client: ContainerClient, *, account: str, container: str, patience: Callable[[], Patience], parallel: int) -> None:
         self._client = client
         self._account = account
         self._container = container
         self._patience = patience
-        self._slots = asyncio.Semaphore(parallel)
+        self._slots = asyncio.Semaphore(2 * parallel)
 
     async def document(self, path: str) -> bytes | None:
         """As of `FeedStorage`."""
