@@ -254,12 +254,17 @@ def split(section: ConnectorSettings) -> SourceParts:
     """
     options = section.options
     named = options.pop("feed", _LISTING)
-    kinds = [named] if isinstance(named, str) else list(named)
+    kinds = [named] if isinstance(named, str) else named
+    if not isinstance(kinds, list) or not kinds or not all(isinstance(kind, str) for kind in kinds):
+        raise ConfigError(f"[source] feed = {named!r} is no name and no list of names, such as {_LISTING!r}")
     known = plugins.names("feeds")
     for kind in kinds:
         if kind not in {*known, _LISTING}:
             raise ConfigError(f"[source] feed = {kind!r} is unknown; choose of {', '.join([_LISTING, *known])}")
-    feeds = {kind: options.pop(kind, {}) for kind in kinds if kind != _LISTING}
+    feeds = {kind: options.pop(kind, {}) for kind in dict.fromkeys(kinds) if kind != _LISTING}
+    for kind, table in feeds.items():
+        if not isinstance(table, Mapping):
+            raise ConfigError(f"[source] {kind} = {table!r}: the options of a feed are a table, [source.{kind}]")
     for kind in known:
         if kind in options:
             raise ConfigError(

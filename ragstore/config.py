@@ -89,9 +89,9 @@ class ParsingSettings(_Section):
 class WorkerSettings(_Section):
     """`[worker]`: how `ragstore worker` follows feeds."""
 
-    reconcile_hours: float = Field(default=24, gt=0, description="between two listings that find what no feed told")
-    batch: int = Field(default=256, ge=1, description="blobs that are applied together")
-    backlog: int = Field(default=50_000, ge=1, description="changes that may wait before feeds are read no further")
+    reconcile_hours: float = Field(default=24, gt=0, le=24 * 366, description="between two listings that find what no feed told")
+    batch: int = Field(default=256, ge=1, le=100_000, description="blobs that are applied together")
+    backlog: int = Field(default=50_000, ge=1, le=10**9, description="changes that may wait before feeds are read no further")
 
 
 class PromptSettings(_Section):

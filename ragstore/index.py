@@ -23,7 +23,7 @@ from ragstore.ingest.sync import sync as run_pass
 from ragstore.ingest.verify import Differences
 from ragstore.ingest.verify import verify as compare_all
 from ragstore.instrumentation import Instruments
-from ragstore.models import Hit, Principal, Prompt
+from ragstore.models import Event, Hit, Principal, Prompt
 from ragstore.prompting import PromptBuilder
 from ragstore.retrieval import Retriever
 from ragstore.worker import Worker
@@ -270,8 +270,15 @@ class AsyncIndex:
         ]
 
     def retry_failures(self, blob: str | None = None) -> int:
-        """Have the next pass try these again (all, or the blob `container/path`). Returns how many."""
-        return self._assembly.ledger.quarantine.retry(blob)
+        """Have the next pass try these again (all, or the blob `container/path`), or the worker, where one runs. Returns how many."""
+        ledger = self._assembly.ledger
+        count = ledger.quarantine.retry(blob)
+        if read_state(ledger) is not None:
+            named = [failure.document_id for failure in ledger.quarantine.all().values() if blob in {None, failure.blob}]
+            now = datetime.now(UTC)
+            events = [Event(blob=known.id, hint="content", moment=now, kind="retry") for known in ledger.documents.some(named).values()]
+            ledger.work.put(events)
+        return count
 
     def drop_failures(self, blob: str | None = None) -> int:
         """Report these no more until the blob changes. Returns how many."""

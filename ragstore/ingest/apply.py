@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
@@ -70,33 +71,35 @@ class Applier:
         its old readers.
         """
         planned = (*plan.retags, *plan.upserts, *plan.too_large, *plan.deferred)
-        await self._narrow([(item.known, item.state.access) for item in planned if item.known and item.known.serves])
+        seen = [(item.known, item.state.access) for item in planned if item.known and item.known.serves]
+        await self._narrow(seen, at=plan.baseline.looked_at)
 
     async def retag(self, planned: Sequence[Planned]) -> list[Planned]:
         """Give blobs their present attributes, reading no content. Returns those whose content changed meanwhile."""
         changed: list[Planned] = []
 
         async def one(item: Planned) -> None:
+            began = time.time()
             state = await self._state(item.state)
             if state is None or item.known is None:
                 return  # gone since the listing; the next pass deletes it
             if state.etag != item.known.etag:
-                await self._narrow([(item.known, state.access)])
+                await self._narrow([(item.known, state.access)], at=began)
                 changed.append(Planned(state=state, known=item.known, reason="changed"))
                 return
-            await self._set_attributes(state, item.known)
+            await self._set_attributes(state, item.known, began)
 
         await self._each(planned, lambda item: self._setting_aside(item, one))
         await self._swapper.flush()
         return changed
 
-    async def _set_attributes(self, state: BlobState, known: KnownBlob) -> None:
+    async def _set_attributes(self, state: BlobState, known: KnownBlob, began: float) -> None:
         """Commit attributes of content that stays as it is; the store is told only where its columns differ."""
         self._warn(state)
         columns = self._parts.columns(state.access, known.media_type)
         differs = columns_hash(columns) != known.columns_hash
         retagged = self._parts.retags(known, state.access)
-        commit = self._commit(state, known, sha256=known.sha256, columns=columns, pending=differs)
+        commit = self._commit(state, known, sha256=known.sha256, columns=columns, pending=differs, seen_at=began)
 
         def done() -> None:
             if retagged:
@@ -133,37 +136,39 @@ class Applier:
             await self._postpone(item, error)
 
     async def _read(self, item: Planned) -> None:
+        began = time.time()
         source = self._parts.source_of(item.state.id)
         fetched = await source.fetch(item.state.id.path, self._parts.spool) if source else None
         if fetched is None:
             return  # gone since the listing; the next pass deletes it
         try:
-            await self._take(item, fetched)
+            await self._take(item, fetched, began)
         except PoisonError as error:
             await self.quarantine(Planned(state=fetched.state, known=item.known, reason=item.reason), error, sha256=fetched.sha256)
         finally:
             await _remove(fetched)
 
-    async def _take(self, item: Planned, fetched: FetchedBlob) -> None:
+    async def _take(self, item: Planned, fetched: FetchedBlob, began: float) -> None:
         known, state = item.known, fetched.state
         if known and known.serves:
-            await self._narrow([(known, state.access)])
+            await self._narrow([(known, state.access)], at=began)
             same_bytes = (known.sha256, known.content_type) == (fetched.sha256, state.content_type)
             if same_bytes and known.pipeline == self._parts.pipeline:
-                await self._set_attributes(state, known)
+                await self._set_attributes(state, known, began)
                 return
         self._refuse_known_poison(fetched)
         self._warn(state)
-        generation = self._next_generation(state, known)
+        generation = self._next_generation(state, known, began)
         if not await self._adopt(item, fetched, generation):
             columns = await self._content.read(fetched, generation)
             await self._finish(item, fetched, generation, columns, moved_from=None)
 
-    def _next_generation(self, state: BlobState, known: KnownBlob | None) -> Generation:
+    def _next_generation(self, state: BlobState, known: KnownBlob | None, began: float) -> Generation:
         documents = self._parts.ledger.documents
         return Generation(
             document_id=state.id.document_id,
             number=(known.generation if known else 0) + 1,
+            began=began,
             kept=documents.chunk_ids(known.document_id) if known and known.serves else frozenset(),
         )
 
@@ -196,6 +201,7 @@ class Applier:
             pipeline=self._parts.pipeline,
             columns_hash=columns_hash(columns),
             expected_generation=generation.number - 1,
+            seen_at=generation.began,
             chunks=generation.records,
             pending=bool(stale) or retag is not None,
         )
@@ -298,7 +304,7 @@ class Applier:
         if self._failures.pop(document_id, None):
             self._parts.ledger.quarantine.clear([document_id])
 
-    async def _narrow(self, seen: Iterable[tuple[KnownBlob, AccessAttributes]]) -> None:
+    async def _narrow(self, seen: Iterable[tuple[KnownBlob, AccessAttributes]], *, at: float) -> None:
         """From now on both sets of attributes must grant, long before the new content is searchable."""
         new: dict[str, AccessAttributes] = {}
         for known, access in seen:
@@ -306,16 +312,19 @@ class Applier:
             if now != held:
                 self._seen[known.document_id] = now
                 new[known.document_id] = access
-        await asyncio.to_thread(self._parts.ledger.documents.see_access, new)
+        await asyncio.to_thread(self._parts.ledger.documents.see_access, new, at=at)
 
     def _refuse_known_poison(self, fetched: FetchedBlob) -> None:
         failure = self._failures.get(fetched.state.id.document_id)
         if failure and failure.kind != "transient" and failure.sha256 == fetched.sha256 and failure.pipeline == self._parts.pipeline:
             raise PoisonError(failure.kind, failure.reason)
 
-    def _commit(self, state: BlobState, known: KnownBlob, *, sha256: str | None, columns: AccessColumns, pending: bool) -> Commit:
+    def _commit(
+        self, state: BlobState, known: KnownBlob, *, sha256: str | None, columns: AccessColumns, pending: bool, seen_at: float
+    ) -> Commit:
         return Commit(
             state=state,
+            seen_at=seen_at,
             sha256=sha256,
             media_type=known.media_type,
             title=known.title,

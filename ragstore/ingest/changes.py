@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,8 +50,9 @@ async def apply_changes(parts: Parts, clock: Clocked, blobs: Iterable[BlobId]) -
     source may not be read: then nothing is lost, and all of them have to be given again.
     """
     wanted = list(dict.fromkeys(blobs))
+    began = time.time()
     looked = await _look(parts, wanted)
-    plan = await asyncio.to_thread(_compare, parts, looked)
+    plan = await asyncio.to_thread(_compare, parts, looked, began)
     if left := [known for known in plan.baseline.known.values() if known.pending]:
         await recover(parts, left)  # by a worker that died; nobody else has these in hand now
     applier = Applier(parts, clock, plan, _donors(parts))
@@ -80,9 +82,10 @@ async def narrow_now(parts: Parts, blobs: Iterable[BlobId]) -> None:
 
     A blob that cannot be looked at keeps what it had; the queued change finds out. Raises as `apply_changes` does.
     """
+    began = time.time()
     looked = await _look(parts, list(dict.fromkeys(blobs)))
     access = {state.id.document_id: state.access for state in looked.states}
-    await asyncio.to_thread(parts.ledger.documents.see_access, access)
+    await asyncio.to_thread(parts.ledger.documents.see_access, access, at=began)
 
 
 async def _look(parts: Parts, blobs: Sequence[BlobId]) -> Looked:
@@ -111,13 +114,14 @@ async def _look(parts: Parts, blobs: Sequence[BlobId]) -> Looked:
     return looked
 
 
-def _compare(parts: Parts, looked: Looked) -> Plan:
+def _compare(parts: Parts, looked: Looked, began: float) -> Plan:
     """As a listing of these blobs alone would be compared. Blobs that are unclear are no part of it, so that nothing deletes them."""
     ids = [state.id.document_id for state in looked.states] + [blob.document_id for blob in looked.gone]
     baseline = Baseline(
         known=parts.ledger.documents.some(ids),
         failures=parts.ledger.quarantine.some(ids),
         pipeline=parts.pipeline,
+        looked_at=began,
         policy_changed=policy_changed(parts),
     )
     limits = {(source.account, source.container): source.max_bytes for source in parts.sources}

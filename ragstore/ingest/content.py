@@ -28,6 +28,8 @@ class Generation:
 
     document_id: str
     number: int
+    began: float
+    """When one began to look at the blob, in seconds since the epoch."""
     kept: frozenset[str]
     """Chunk ids of the committed generation: their rows are in the store already."""
     records: PackedChunks = field(default_factory=PackedChunks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ class Baseline:
     failures: Mapping[str, Failure]
     pipeline: str
     """Fingerprint of parser, chunker and embedder: chunks that another one made are made again."""
+    looked_at: float = field(default_factory=time.time)
+    """When the listing began, in seconds since the epoch: attributes that somebody saw since count more than those that it shows."""
     policy_changed: bool
     """Access columns were derived under another policy: every blob is looked at, and retagged where its columns differ."""
 

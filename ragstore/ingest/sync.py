@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 
 from ragstore.errors import PoisonError, TransientError
 from ragstore.ingest.adopt import donors_among
@@ -59,6 +60,7 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
 
 async def make_plan(parts: Parts) -> Plan:
     """List every source to its end, and compare with the ledger."""
+    began = time.time()
     listing: list[BlobState] = []
     for source in parts.sources:
         try:
@@ -68,10 +70,10 @@ async def make_plan(parts: Parts) -> Plan:
                 f"the listing of {source.container!r} did not come to its end, so nothing was changed: {error}",
                 retry_after=error.retry_after,
             ) from error
-    return await asyncio.to_thread(_compare, parts, listing)
+    return await asyncio.to_thread(_compare, parts, listing, began)
 
 
-def _compare(parts: Parts, listing: list[BlobState]) -> Plan:
+def _compare(parts: Parts, listing: list[BlobState], began: float) -> Plan:
     changed = policy_changed(parts)
     known = parts.ledger.documents.known()
     if parts.settings.guard.other_containers == "keep":
@@ -80,6 +82,7 @@ def _compare(parts: Parts, listing: list[BlobState]) -> Plan:
         known=known,
         failures=parts.ledger.quarantine.all(),
         pipeline=parts.pipeline,
+        looked_at=began,
         policy_changed=changed,
     )
     limits = {(source.account, source.container): source.max_bytes for source in parts.sources}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, case, delete, func, select, update
+from sqlalchemy import Connection, Float, Select, Text, bindparam, case, delete, func, select, update
 
 from ragstore.ledger.bulk import batches, insert_rows, upsert
 from ragstore.ledger.connection import Connections
@@ -18,6 +18,7 @@ from ragstore.ledger.schema import blobs, chunks, unused
 from ragstore.models import AccessAttributes, BlobState, CommittedChunk, is_after
 
 # Statements are built once: building one costs more than running it.
+_SEEN_AT = bindparam("to_seen_at", type_=Float)
 _COMMIT = (
     update(blobs)
     .where(blobs.c.document_id == bindparam("id"))
@@ -25,7 +26,9 @@ _COMMIT = (
         state="live",
         generation=bindparam("to_generation"),
         chunks=func.coalesce(bindparam("to_chunks"), blobs.c.chunks),
-        current_access=bindparam("to_access"),
+        # What was seen since, while content was read, may have taken access away: it stays.
+        current_access=case((blobs.c.seen_at <= _SEEN_AT, bindparam("to_access", type_=Text)), else_=blobs.c.current_access),
+        seen_at=case((blobs.c.seen_at <= _SEEN_AT, _SEEN_AT), else_=blobs.c.seen_at),
         indexed_at=bindparam("now"),
         **{
             name: bindparam(f"to_{name}")
@@ -41,7 +44,11 @@ _WITHDRAW = (
     .where(blobs.c.document_id == bindparam("id"))
     .values(state=bindparam("to_state"), pending=1, chunks=0, title=None, indexed_at=bindparam("now"), generation=blobs.c.generation + 1)
 )
-_SEE = update(blobs).where(blobs.c.document_id == bindparam("id")).values(current_access=bindparam("to_access"))
+_SEE = (
+    update(blobs)
+    .where(blobs.c.document_id == bindparam("id"), blobs.c.seen_at <= _SEEN_AT)
+    .values(current_access=bindparam("to_access"), seen_at=_SEEN_AT)
+)
 _GET = select(*KNOWN).where(blobs.c.document_id == bindparam("id"))
 _SOME = select(*KNOWN).where(blobs.c.document_id.in_(bindparam("ids", expanding=True)))
 _BY_CONTENT = select(*KNOWN).where(blobs.c.sha256.in_(bindparam("ids", expanding=True)))
@@ -227,13 +234,19 @@ class Documents:
         with self._connections.write() as connection:
             connection.execute(upsert(connection, blobs, ["document_id"], changed), [row])
 
-    def see_access(self, seen: Mapping[str, AccessAttributes]) -> None:
-        """Store the attributes as they are now, by document id; a hit is readable only if they and those of its generation grant."""
+    def see_access(self, seen: Mapping[str, AccessAttributes], *, at: float | None = None) -> None:
+        """Store the attributes as they are now, by document id; a hit is readable only if they and those of its generation grant.
+
+        `at` is when one began to look at them (default: now); those that were seen later stay.
+        """
         if seen:
             with self._connections.write() as connection:
                 connection.execute(
                     _SEE,
-                    [{"id": document_id, "to_access": access.to_json()} for document_id, access in sorted(seen.items(), key=itemgetter(0))],
+                    [
+                        {"id": document_id, "to_access": access.to_json(), "to_seen_at": time.time() if at is None else at}
+                        for document_id, access in sorted(seen.items(), key=itemgetter(0))
+                    ],
                 )
 
     def forget_rows(self, missing: Mapping[str, Collection[str]]) -> None:

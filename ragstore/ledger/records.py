@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, overload
 
 from typing_extensions import override
@@ -151,6 +152,8 @@ class Commit:
     title: str | None
     pipeline: str
     columns_hash: str
+    seen_at: float = field(default_factory=time.time)
+    """When one began to look at the blob, in seconds since the epoch: attributes that were seen later stay the current ones."""
     expected_generation: int
     """Compare-and-set: where the ledger holds another generation, nothing is written."""
     chunks: Sequence[ChunkRecord] | None

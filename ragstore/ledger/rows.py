@@ -38,6 +38,7 @@ def committed_values(commit: Commit, now: float) -> dict[str, Any]:
         "to_title": commit.title,
         "to_pipeline": commit.pipeline,
         "to_access": state.access.to_json(),
+        "to_seen_at": commit.seen_at,
         "to_columns_hash": commit.columns_hash,
         "to_generation": commit.expected_generation + (commit.chunks is not None),
         "to_chunks": None if commit.chunks is None else len(commit.chunks),

@@ -58,6 +58,7 @@ blobs = Table(
     Column("pipeline", String, nullable=False),  # fingerprint of parser, chunker and embedder that made the chunks
     Column("access", Text, nullable=False),  # attributes of the committed generation
     Column("current_access", Text, nullable=False),  # attributes as last seen
+    Column("seen_at", Float, nullable=False, server_default="0"),  # when one began to look at those, in seconds since the epoch
     Column("columns_hash", String, nullable=False),  # of the access columns that the store's rows should carry
     Column("chunks", Integer, nullable=False),
     Column("indexed_at", Float, nullable=False),  # seconds since the epoch
@@ -181,6 +182,8 @@ def _new_tables(connection: Connection) -> None:
     for column in (cursors.c.last_event, cursors.c.lag):
         if column.name not in there:
             connection.execute(text(f"ALTER TABLE {cursors.name} ADD COLUMN {column.name} FLOAT"))
+    if "seen_at" not in {column["name"] for column in inspect(connection).get_columns(blobs.name)}:
+        connection.execute(text(f"ALTER TABLE {blobs.name} ADD COLUMN seen_at FLOAT DEFAULT 0 NOT NULL"))
     for index in blobs.indexes:
         if index.name in _NEW_INDEXES:
             index.create(connection, checkfirst=True)

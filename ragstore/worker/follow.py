@@ -180,7 +180,7 @@ class Follower:
         self._instruments.log("feed.gap", feed=self._feed.name, error=str(error))
         try:
             self._cursor = await self._feed.head()
-        except Passing as down:
+        except PATIENTLY as down:  # a folder that is not mounted just now, for one
             await self.outage.wait(down)
             return  # the old cursor gives the same gap again
         await asyncio.to_thread(self._parts.ledger.cursors.save, self._feed.name, self._cursor)

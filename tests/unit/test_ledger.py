@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -347,3 +348,19 @@ def test_a_text_that_a_document_lost_keeps_its_vector_as_long_as_the_cache_keeps
     assert ledger.prune_vectors(keep_days=30) == 0
     monkeypatch.setattr(time, "time", lambda: start + 81 * 86400)
     assert ledger.prune_vectors(keep_days=30) == 1
+
+
+def test_attributes_that_were_seen_later_stay_though_older_ones_are_committed_after_them(ledger: Ledger) -> None:
+    state = blob("x", tags={"allow": "staff"})
+    ledger.documents.mark_pending([state])
+    ledger.documents.commit([replace(commit_of(state), seen_at=100.0)])
+    narrow = blob("x", tags={"allow": "board"}).access
+    ledger.documents.see_access({state.id.document_id: narrow}, at=300.0)
+    ledger.documents.see_access({state.id.document_id: state.access}, at=200.0)
+    ledger.documents.commit([replace(commit_of(state, generation=1), seen_at=250.0)])
+    (chunk,) = ledger.documents.committed(["x-a"]).values()
+    assert chunk.current_access.tags == {"allow": "board"}
+    assert chunk.generation_access.tags == {"allow": "staff"}
+    ledger.documents.commit([replace(commit_of(state, generation=2), seen_at=400.0)])
+    (chunk,) = ledger.documents.committed(["x-a"]).values()
+    assert chunk.current_access.tags == {"allow": "staff"}

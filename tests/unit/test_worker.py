@@ -13,6 +13,7 @@ import pytest
 from ragstore.errors import ConfigError, FeedGapError, IndexLockedError, TransientError
 from ragstore.index import AsyncIndex
 from ragstore.ingest.report import SyncReport
+from ragstore.models import FetchedBlob
 from ragstore.worker import Worker
 from tests.support.feeds import ScriptedFeed
 from tests.support.workspace import Workspace, paragraphs, texts
@@ -336,6 +337,62 @@ async def test_access_is_taken_away_while_the_content_of_the_blob_waits_to_be_re
 
 async def _not(index: AsyncIndex, query: str, who: str) -> bool:
     return await finds(index, query, who) == []
+
+
+async def test_access_that_is_taken_away_while_content_is_read_does_not_come_back_with_that_content(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work.write("a.txt", "alpha words")
+    async with following(work) as (index, feed, source):
+        await until(lambda: not index._assembly.ledger.work.depth())
+        read, go_on = asyncio.Event(), asyncio.Event()
+        fetch = source.fetch
+
+        async def slow(path: str, spool: Path) -> FetchedBlob | None:
+            fetched = await fetch(path, spool)
+            read.set()
+            await go_on.wait()
+            return fetched
+
+        monkeypatch.setattr(source, "fetch", slow)
+        work.write("a.txt", "alpha other words")
+        feed.tell("a.txt")
+        await asyncio.wait_for(read.wait(), 20)  # with the tags as they are now
+        work.allow("a.txt", "board")
+        feed.tell("a.txt", "attributes")
+        await eventually(lambda: _not(index, "alpha", "bob"))
+        go_on.set()
+        deadline = time.monotonic() + 20
+        while index._assembly.ledger.work.depth():
+            assert await finds(index, "alpha", "bob") == []
+            assert time.monotonic() < deadline
+        assert await finds(index, "alpha", "bob") == []
+        assert await finds(index, "alpha", "ada") == ["alpha other words"]
+        assert not await index.verify()
+
+
+async def test_failures_that_are_to_be_retried_are_retried_by_the_worker_that_runs(work: Workspace) -> None:
+    (work.docs / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
+    async with following(work) as (index, _feed, _source):
+        await until(lambda: bool(index.failures()))
+        assert index.failures()[0]["attempts"] == 1
+        async with work.open() as other:
+            assert other.retry_failures() == 1
+        await until(lambda: index.failures()[0]["attempts"] == 2)
+
+
+async def test_a_folder_that_is_gone_for_a_while_is_waited_for(work: Workspace) -> None:
+    work.write("a.txt", "alpha words")
+    async with following(work) as (index, feed, _source):
+        await until(lambda: not index._assembly.ledger.work.depth())
+        elsewhere = work.base / "elsewhere"
+        work.docs.rename(elsewhere)
+        feed.failures = [FeedGapError("the folder is gone")]
+        await asyncio.sleep(0.3)
+        elsewhere.rename(work.docs)
+        work.write("b.txt", "beta words")
+        await eventually(lambda: _has(index, "beta", "beta words"))
+        assert await finds(index, "alpha") != []
 
 
 async def test_a_file_of_tags_that_is_malformed_for_a_while_is_waited_for(work: Workspace) -> None:
