@@ -9,8 +9,8 @@ import pytest
 
 from ragstore.index import AsyncIndex
 from ragstore.worker import Worker
+from tests.support.following import until
 from tests.support.workspace import Workspace, texts
-from tests.unit.test_worker import until
 
 
 @pytest.fixture
