@@ -2,10 +2,10 @@
 
     python tests/benchmarks/run.py [--only NAME ...] [--quick]
 
-`overhead`, `changes`, `unchanged` (pipeline.py), `files`, `blob` (memory.py), `latency`, `throughput` (worker.py), `change-feed`, `embedding` and
-`quality`. Targets of time are meant for a quiet machine: compare CPU seconds and ratios where others work on it. RAGSTORE_SHARED names the
-folder of test data; without it the pipeline reads this project's own texts, and `quality` is left out. Writes `results/run.json`. Ends
-with 1 where a target is missed.
+`overhead`, `changes`, `unchanged` (pipeline.py), `files`, `blob` (memory.py), `latency`, `throughput` (worker.py), `change-feed`,
+`embedding` and `quality`. Targets of time are meant for a quiet machine: compare CPU seconds and ratios where others work on it.
+RAGSTORE_SHARED names the folder of test data; without it the pipeline reads this project's own texts, and `quality` is left out. Writes
+`results/run.json`. Ends with 1 where a target is missed.
 """
 
 from __future__ import annotations
