@@ -147,7 +147,7 @@ class Soak:
         """One worker goes, often with much in hand; it comes back, perhaps after some changes."""
         number = self.chance.choice(self.fleet.running())
         if self.chance.random() < 0.7:
-            self.fleet.wait_until(number, "worker.started")
+            self.fleet.wait_until(number, self.chance.choice(["worker.started", "reconcile.", "reconcile."]))
             for _change in range(5):
                 self._change()
             self.feed.publish(every=True)
