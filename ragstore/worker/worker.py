@@ -40,6 +40,7 @@ class Worker:
         self._clock = clock
         self._stop = asyncio.Event()
         self._list_now = asyncio.Event()
+        self._lists = False
         self._listing = Outage(self._stop)
         owner = parts.ledger.owner
         self._lanes = [Lane(parts, clock, instruments, self._stop, owner=owner, name=name) for name in LANES]
@@ -124,16 +125,24 @@ class Worker:
     async def _list(self, *, allow_mass_delete: bool, passing: tuple[type[Exception], ...] = Passing) -> None:
         while not self._stop.is_set():
             policy = self._parts.policy.fingerprint
+            wanted = self._list_now.is_set()
+            self._list_now.clear()
+            self._lists = True
             try:
                 self.held_back = await self._reconcile(allow_mass_delete=allow_mass_delete)
             except IndexLockedError as error:
-                self._instruments.log("reconcile.elsewhere", why=str(error))
+                # It may have begun before what we want to find, or be of a worker that died: ours follows when the lease is free.
+                if not wanted:
+                    self._instruments.log("reconcile.elsewhere", why=str(error))
+                self._list_now.set()
                 return
             except passing as error:
                 if not self._listing.is_on:
                     self._instruments.log("reconcile.down", error=str(error))
                 await self._listing.wait(error)
                 continue
+            finally:
+                self._lists = False
             self._listing.over()
             self._policy = policy
             self._wake()
@@ -151,7 +160,6 @@ class Worker:
         due = time.monotonic() + every
         while not self._stop.is_set():
             if self._list_now.is_set() or time.monotonic() >= due:
-                self._list_now.clear()
                 await self._list(allow_mass_delete=allow_mass_delete, passing=PATIENTLY)
                 due = time.monotonic() + every
             await pause(self._stop, 1.0)
@@ -159,7 +167,7 @@ class Worker:
     async def _stop_when_idle(self) -> None:
         """Idle is: every feed gave nothing on its last read, nothing is queued or in hand, and no listing is wanted."""
         while not self._stop.is_set():
-            quiet = all(follower.caught_up.is_set() for follower in self._followers) and not self._list_now.is_set()
+            quiet = all(follower.caught_up.is_set() for follower in self._followers) and not (self._lists or self._list_now.is_set())
             if quiet and not any(lane.busy for lane in self._lanes):
                 backlog = await asyncio.to_thread(self._parts.ledger.work.backlog)
                 if not backlog.waiting and not backlog.taken:

@@ -64,5 +64,18 @@ async def test_a_feed_is_read_by_one_worker_and_taken_over_by_the_other(work: Wo
         assert len(work.embedded) == 2
 
 
+async def test_a_listing_that_another_process_holds_up_is_made_when_it_is_free(work: Workspace) -> None:
+    workers: list[Worker] = []
+    work.write("a.txt", "alpha words")
+    async with work.open() as one, work.open() as other:
+        with other._assembly.ledger.writing():
+            task = asyncio.create_task(one.follow(started=workers.append))
+            await until(lambda: bool(work.connectors.feeds) and work.connectors.feeds[0].reads > 0, task)
+            assert _live(one) == 0
+        await until(lambda: _live(one) == 1, task)
+        workers[0].stop()
+        await asyncio.wait_for(task, 30)
+
+
 def _live(index: AsyncIndex) -> int:
     return index._assembly.ledger.documents.counts().get("live", 0)
