@@ -55,6 +55,7 @@ async def apply_changes(parts: Parts, clock: Clocked, blobs: Iterable[BlobId]) -
     plan = await asyncio.to_thread(_compare, parts, looked, began)
     if left := [known for known in plan.baseline.known.values() if known.pending]:
         await recover(parts, left)  # by a worker that died; nobody else has these in hand now
+        plan = await asyncio.to_thread(_compare, parts, looked, began)  # what was lost has to be read again
     applier = Applier(parts, clock, plan, _donors(parts))
     clock.report.blobs += len(wanted)
     clock.report.unchanged += plan.unchanged
@@ -95,8 +96,10 @@ async def _look(parts: Parts, blobs: Sequence[BlobId]) -> Looked:
     async def lane() -> None:
         for blob in pending:
             source = parts.source_of(blob)
+            if source is None:
+                continue  # configured no more since the event came: what becomes of it, a listing decides
             try:
-                state = await source.state(blob.path) if source else None
+                state = await source.state(blob.path)
             except TransientError as error:
                 looked.unclear[blob] = error
             except PoisonError as error:

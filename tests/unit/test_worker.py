@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from ragstore.contracts import DropRows
 from ragstore.errors import IndexLockedError, TransientError
+from ragstore.ingest.changes import apply_changes
+from ragstore.ingest.report import Clocked, SyncReport
+from ragstore.models import Event
 from tests.support.feeds import ScriptedFeed
 from tests.support.following import finds, following, settled, until
 from tests.support.sources import Wrapped
@@ -152,3 +157,33 @@ async def test_without_events_nothing_is_listed_and_no_row_is_read(work: Workspa
             setattr(store, name, None)
         reads = feed.reads
         await until(lambda: feed.reads > reads + 20)
+
+
+async def test_an_event_of_a_container_that_is_configured_no_more_deletes_nothing(work: Workspace) -> None:
+    work.write("a.txt", "alpha words")
+    async with work.open() as index:
+        await index.follow(until_idle=True)
+        known = next(iter(index._assembly.ledger.documents.known().values()))
+        index._assembly.ledger.work.put([Event(blob=known.id, hint="content", moment=datetime.now(UTC))])
+    (work.base / "other").mkdir()
+    work.sections["source"] = {"type": "folder", "path": "other"}
+    work.sections["guard"] = {"other_containers": "keep"}
+    async with work.open() as index:
+        await index.follow(until_idle=True)
+        assert await finds(index, "alpha") == ["alpha words"]
+
+
+async def test_rows_that_a_killed_worker_left_half_written_are_made_whole_when_the_blob_is_taken_again(work: Workspace) -> None:
+    work.write("a.txt", paragraphs("alpha", 4))
+    async with work.open() as index:
+        await index.follow(until_idle=True)
+        ledger = index._assembly.ledger
+        known = next(iter(ledger.documents.known().values()))
+        state = await index._assembly.sources()[0].state("a.txt")
+        assert state is not None
+        lost = ledger.documents.chunks(known.document_id)[0].chunk_id
+        store = index._assembly.store(index._assembly.configured())
+        await store.apply([DropRows(document_id=known.document_id, generation=known.generation, chunk_ids=frozenset({lost}))])
+        ledger.documents.mark_pending([state])
+        await apply_changes(index._assembly.writing(), Clocked(SyncReport(), None), [known.id])
+        assert not await index.verify()
