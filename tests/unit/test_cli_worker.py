@@ -17,7 +17,9 @@ import pytest
 
 from ragstore.cli.outcome import Exit
 
-_COMMAND = [sys.executable, "-c", "from ragstore.cli import main; main()"]
+# Whoever runs the tests in the background may have told their children to ignore an interrupt; a terminal does not.
+_HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+_COMMAND = [sys.executable, "-c", _HEED + "from ragstore.cli import main; main()"]
 _SECONDS = 60
 
 
