@@ -38,9 +38,13 @@ class SQLiteConnections:
         if self._read_only:
             with self.read() as connection:
                 schema.check(connection)
-        else:
-            with translated(self._file), self._engine.begin() as connection:
+        elif not self._is_current():
+            with self.write() as connection:  # of processes that open a new ledger at once one makes the tables, and the others wait
                 schema.prepare(connection)
+
+    def _is_current(self) -> bool:
+        with self.read() as connection:
+            return schema.is_current(connection)
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

@@ -364,3 +364,17 @@ def test_attributes_that_were_seen_later_stay_though_older_ones_are_committed_af
     ledger.documents.commit([replace(commit_of(state, generation=2), seen_at=400.0)])
     (chunk,) = ledger.documents.committed(["x-a"]).values()
     assert chunk.current_access.tags == {"allow": "staff"}
+
+
+_OPENS = (
+    "import sys; from pathlib import Path; from ragstore.ledger import Ledger; Ledger('sqlite:///new.db', base=Path(sys.argv[1])).close()"
+)
+
+
+def test_processes_that_open_a_new_ledger_at_once_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    for number in range(3):
+        base = tmp_path / str(number)
+        processes = [subprocess.Popen([sys.executable, "-c", _OPENS, str(base)], stderr=subprocess.PIPE, text=True) for _ in range(6)]
+        failed = [errors for process in processes if (errors := process.communicate(timeout=60)[1])]
+        assert failed == []
+        assert [process.returncode for process in processes] == [0] * 6
