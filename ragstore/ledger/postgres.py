@@ -8,7 +8,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, create_engine, text
+from sqlalchemy import URL, Connection, create_engine, event, text
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from ragstore.errors import ConfigError
 from ragstore.ledger import schema
@@ -53,6 +55,9 @@ class PostgresConnections:
             pool_pre_ping=True,
             pool_recycle=1800,
         )
+        self._generation = 0
+        event.listen(self._engine, "connect", self._mark)
+        event.listen(self._engine, "checkin", self._close_old)
         # What is read by single statements needs no transaction, which would be two more trips to the server.
         self._reading = self._engine.execution_options(isolation_level="AUTOCOMMIT")
         try:
@@ -87,8 +92,17 @@ class PostgresConnections:
         return nullcontext()
 
     def close(self) -> None:
-        """Give back connections."""
+        """Give back connections; one that a thread still uses is closed when it is done with it."""
+        self._generation += 1
         self._engine.dispose()
+
+    def _mark(self, _connection: object, record: ConnectionPoolEntry) -> None:
+        record.info["generation"] = self._generation
+
+    def _close_old(self, connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
+        """`dispose` forgets the pool that this connection goes back to, and nobody would close it."""
+        if connection is not None and record.info.get("generation") != self._generation:
+            connection.close()
 
     def _prepare(self) -> None:
         """Make or migrate the tables where need be; of workers that start together one does, and the others wait for it."""

@@ -332,3 +332,15 @@ def test_each_owner_has_a_spool_and_what_the_dead_left_goes(tmp_path: Path) -> N
 def test_the_spool_lies_in_the_folder_of_the_configuration(tmp_path: Path) -> None:
     assert state_folder("postgresql://h/db", tmp_path) == tmp_path / ".ragstore"
     assert state_folder("sqlite:///some/where.db", tmp_path) == tmp_path / "some"
+
+
+def test_a_connection_that_is_in_use_while_the_ledger_is_closed_is_closed_when_it_is_given_back(postgres_url: str, tmp_path: Path) -> None:
+    ledger = Ledger(postgres_url, base=tmp_path)
+    with ledger._connections.read() as connection:
+        used = connection.connection.dbapi_connection
+        assert used is not None
+        ledger.close()
+        assert not used.closed
+    assert used.closed
+    assert ledger.documents.counts() == {"chunks": 0}, "and the next call connects again"
+    ledger.close()
