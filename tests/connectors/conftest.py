@@ -11,10 +11,12 @@ import pytest
 
 from ragstore_azure import AzureBlobSource, ChangeFeed, EventQueue
 from ragstore_azure.retries import Patience
+from ragstore_folder import WatchFeed
 from tests.support import change_feed
 from tests.support.event_grid import EventGridWriter
 from tests.support.event_queue import Open
 from tests.support.feed_writer import ContainerSink, FeedWriter
+from tests.support.watching import Start, feed_of
 
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
@@ -116,4 +118,19 @@ async def open_feed(feed_source: AzureBlobSource, feed_container: str) -> AsyncI
 
     yield open_
     for feed in opened:
+        await feed.close()
+
+
+@pytest.fixture
+async def start(root: Path) -> AsyncIterator[Start]:
+    """For tests with a `root`: makes feeds that already watch, and closes them in the end."""
+    feeds: list[WatchFeed] = []
+
+    async def make(*, debounce_seconds: float = 0.1, poll: bool = False, **options: Any) -> WatchFeed:
+        feeds.append(feed_of(root, debounce_seconds=debounce_seconds, poll=poll, **options))
+        await feeds[-1].head()
+        return feeds[-1]
+
+    yield make
+    for feed in feeds:
         await feed.close()

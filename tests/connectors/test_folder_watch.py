@@ -3,18 +3,15 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ragstore.models import EventBatch
-from ragstore_folder import WatchFeed
 from tests.support.watching import (
     Start,
     atomic,
-    feed_of,
     gap,
     names_in,
     said,
@@ -28,21 +25,6 @@ def root(tmp_path: Path) -> Path:
     folder = tmp_path / "docs"
     folder.mkdir()
     return folder
-
-
-@pytest.fixture
-async def start(root: Path) -> AsyncIterator[Start]:
-    """Makes feeds that already watch, and closes them in the end."""
-    feeds: list[WatchFeed] = []
-
-    async def make(*, debounce_seconds: float = 0.1, poll: bool = False, **options: Any) -> WatchFeed:
-        feeds.append(feed_of(root, debounce_seconds=debounce_seconds, poll=poll, **options))
-        await feeds[-1].head()
-        return feeds[-1]
-
-    yield make
-    for feed in feeds:
-        await feed.close()
 
 
 # -- files

@@ -6,10 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,21 +38,6 @@ def root(tmp_path: Path) -> Path:
     folder = tmp_path / "docs"
     folder.mkdir()
     return folder
-
-
-@pytest.fixture
-async def start(root: Path) -> AsyncIterator[Start]:
-    """Makes feeds that already watch, and closes them in the end."""
-    feeds: list[WatchFeed] = []
-
-    async def make(*, debounce_seconds: float = 0.1, poll: bool = False, **options: Any) -> WatchFeed:
-        feeds.append(feed_of(root, debounce_seconds=debounce_seconds, poll=poll, **options))
-        await feeds[-1].head()
-        return feeds[-1]
-
-    yield make
-    for feed in feeds:
-        await feed.close()
 
 
 # -- tags

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from ragstore.index import AsyncIndex
 from ragstore.ingest.report import SyncReport
@@ -13,6 +14,14 @@ from ragstore.worker import Worker
 from tests.support.feeds import ScriptedFeed
 from tests.support.sources import Wrapped
 from tests.support.workspace import Workspace, texts
+
+
+def followed(base: Path) -> Workspace:
+    """A workspace whose feed the test speaks through, and whose source it can hurt."""
+    work = Workspace(base)
+    work.sections["source"]["feed"] = "watch"
+    work.connectors.source_wrapper = Wrapped
+    return work
 
 
 @asynccontextmanager

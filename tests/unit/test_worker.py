@@ -14,17 +14,14 @@ from ragstore.ingest.changes import apply_changes
 from ragstore.ingest.report import Clocked, SyncReport
 from ragstore.models import Event
 from tests.support.feeds import ScriptedFeed
-from tests.support.following import finds, following, settled, until
+from tests.support.following import finds, followed, following, settled, until
 from tests.support.sources import Wrapped
 from tests.support.workspace import Workspace, paragraphs
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Workspace:
-    work = Workspace(tmp_path)
-    work.sections["source"]["feed"] = "watch"
-    work.connectors.source_wrapper = Wrapped
-    return work
+    return followed(tmp_path)
 
 
 async def test_a_worker_until_idle_does_what_a_pass_does(work: Workspace) -> None:

@@ -9,17 +9,13 @@ from pathlib import Path
 import pytest
 
 from ragstore.models import FetchedBlob
-from tests.support.following import eventually, finds, following, has, has_nothing, settled, until
-from tests.support.sources import Wrapped
+from tests.support.following import eventually, finds, followed, following, has, has_nothing, settled, until
 from tests.support.workspace import Workspace
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Workspace:
-    work = Workspace(tmp_path)
-    work.sections["source"]["feed"] = "watch"
-    work.connectors.source_wrapper = Wrapped
-    return work
+    return followed(tmp_path)
 
 
 async def test_a_retag_reads_no_content_and_embeds_nothing(work: Workspace) -> None:

@@ -9,17 +9,13 @@ import pytest
 
 from ragstore.errors import ConfigError, FeedGapError, TransientError
 from tests.support.feeds import ScriptedFeed
-from tests.support.following import eventually, finds, following, has, has_nothing, settled, until
-from tests.support.sources import Wrapped
+from tests.support.following import eventually, finds, followed, following, has, has_nothing, settled, until
 from tests.support.workspace import Workspace
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Workspace:
-    work = Workspace(tmp_path)
-    work.sections["source"]["feed"] = "watch"
-    work.connectors.source_wrapper = Wrapped
-    return work
+    return followed(tmp_path)
 
 
 async def test_an_embedder_that_is_down_costs_no_event_and_deletes_go_on(work: Workspace) -> None:
