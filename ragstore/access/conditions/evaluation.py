@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
-from ragstore.access.conditions import patterns
+from ragstore import patterns
 from ragstore.access.conditions.tree import (
     TAGS,
     ActionMatches,

@@ -14,7 +14,7 @@ from datetime import date
 from types import MappingProxyType
 from typing import Final, Literal
 
-from ragstore.access.conditions import patterns
+from ragstore import patterns
 from ragstore.access.conditions.tree import Scalar, Truth
 
 Family = Literal["String", "Numeric", "DateTime", "Bool", "Guid"]
@@ -37,19 +37,22 @@ class Operator:
         return self.family in {"String", "Numeric", "Guid"}
 
 
+_SPELLED: Final[Mapping[Family, tuple[Relation, ...]]] = {
+    "String": ("Equals", "StartsWith", "Like"),
+    "Numeric": ("Equals", "LessThan", "LessThanEquals", "GreaterThan", "GreaterThanEquals"),
+    "DateTime": ("Equals", "LessThan", "LessThanEquals", "GreaterThan", "GreaterThanEquals"),
+    "Bool": ("Equals",),
+    "Guid": ("Equals",),
+}
+
+
 def _operators() -> Iterable[Operator]:
-    for relation in ("Equals", "StartsWith", "Like"):
-        for negated in (False, True):
-            for ignore_case in (False, True):
-                name = f"String{'Not' if negated else ''}{relation}{'IgnoreCase' if ignore_case else ''}"
-                yield Operator(name=name, family="String", relation=relation, negated=negated, ignore_case=ignore_case)
-    for family in ("Numeric", "DateTime"):
-        for order in ("Equals", "LessThan", "LessThanEquals", "GreaterThan", "GreaterThanEquals"):
-            yield Operator(name=f"{family}{order}", family=family, relation=order)
-    for family in ("Numeric", "DateTime", "Bool", "Guid"):
-        yield Operator(name=f"{family}NotEquals", family=family, relation="Equals", negated=True)
-    for family in ("Bool", "Guid"):
-        yield Operator(name=f"{family}Equals", family=family, relation="Equals")
+    for family, relations in _SPELLED.items():
+        for relation in relations:
+            for negated in (False, True) if family == "String" or relation == "Equals" else (False,):
+                for ignore_case in (False, True) if family == "String" else (False,):
+                    name = f"{family}{'Not' if negated else ''}{relation}{'IgnoreCase' if ignore_case else ''}"
+                    yield Operator(name=name, family=family, relation=relation, negated=negated, ignore_case=ignore_case)
 
 
 OPERATORS: Final[Mapping[str, Operator]] = MappingProxyType({operator.name: operator for operator in _operators()})
