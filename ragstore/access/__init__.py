@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragstore.access.policy import GroupsPolicy, OpenPolicy, Policy, open_policy
+from ragstore.access.policy import GroupsPolicy, OpenPolicy, Policy, Scope, open_policy
 from ragstore.access.principals import LOCAL_PRINCIPAL, Principals, open_principals, principal_for
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "OpenPolicy",
     "Policy",
     "Principals",
+    "Scope",
     "open_policy",
     "open_principals",
     "principal_for",

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -25,6 +26,16 @@ _COLUMNS_VERSION: Final = 1
 _MODES: Final = ("open", "groups", "azure")
 _GROUP_OPTIONS: Final = ("metadata_key", "tag_key", "rules")
 _OPTIONS: Final = ("mode", "principals", *_GROUP_OPTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """What a principal may read, as a store can be asked for it."""
+
+    filter: Filter
+    """True at least for every row whose columns are up to date and that the policy would grant."""
+    exact: bool = True
+    """True of no other row: a store that then proposes a forbidden one did not apply the filter, or its columns lag behind."""
 
 
 class Policy(Protocol):
@@ -49,8 +60,8 @@ class Policy(Protocol):
         """What is wrong with the policy as a whole, whatever the blob."""
         ...
 
-    def filter_for(self, principal: Principal) -> Filter:
-        """True at least for every row whose columns are up to date and that `grants` would grant.
+    def filter_for(self, principal: Principal) -> Scope:
+        """The rows that this principal may read, or more.
 
         - `NEVER` for a principal without an id: it may read nothing in any mode.
         - Raises `AccessError` where what decides cannot be read.
@@ -85,8 +96,8 @@ class OpenPolicy(Policy):
         return []
 
     @override
-    def filter_for(self, principal: Principal) -> Filter:
-        return ALWAYS if principal.id.strip() else NEVER
+    def filter_for(self, principal: Principal) -> Scope:
+        return Scope(filter=ALWAYS if principal.id.strip() else NEVER)
 
     @override
     def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
@@ -145,12 +156,12 @@ class GroupsPolicy(Policy):
         return self._rules.current().lint() if self._rules else []
 
     @override
-    def filter_for(self, principal: Principal) -> Filter:
+    def filter_for(self, principal: Principal) -> Scope:
         ids = ids_of(principal)
         if not ids:
-            return NEVER
+            return Scope(filter=NEVER)
         listed = AnyOf("allowed", ids)
-        return any_of((listed, self._rules.current().surely_granted(ids))) if self._rules else listed
+        return Scope(filter=any_of((listed, self._rules.current().surely_granted(ids))) if self._rules else listed)
 
     @override
     def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:

@@ -73,7 +73,7 @@ class Retriever:
         check_legs(legs, self._store)
         wanted = parse(filter) if isinstance(filter, str) else filter
         scope = self._policy.filter_for(_asking(principal))
-        admitted = simplify(all_of((scope, ALWAYS if wanted is None else to_filter(wanted)[0])))
+        admitted = simplify(all_of((scope.filter, ALWAYS if wanted is None else to_filter(wanted)[0])))
         if isinstance(admitted, Never):
             return []
         candidates = Candidates(store=self._store, embedder=self._embedder, query=words, filter=admitted, legs=legs, fusion=fusion)
@@ -88,7 +88,7 @@ class Retriever:
 
         Raises `AccessError` as `search` does.
         """
-        scope = simplify(self._policy.filter_for(_asking(principal)))
+        scope = simplify(self._policy.filter_for(_asking(principal)).filter)
         if isinstance(scope, Never) or not _could_be_an_id(chunk_id):
             return None
         door = _Door(policy=self._policy, committed=self._committed, principal=principal, wanted=None)

@@ -41,14 +41,14 @@ TAGS = GroupsPolicy(tag_key="allow")
 
 def test_open_mode_grants_everything_to_everyone_with_an_id() -> None:
     assert OpenPolicy().grants(principal("anybody at all"), attributes())
-    assert OpenPolicy().filter_for(principal("anybody at all")) == ALWAYS
+    assert OpenPolicy().filter_for(principal("anybody at all")).filter == ALWAYS
 
 
 @pytest.mark.parametrize("policy", [OpenPolicy(), METADATA, TAGS], ids=["open", "metadata", "tags"])
 @pytest.mark.parametrize("blank", ["", " "])
 def test_a_principal_without_an_id_gets_never_in_every_mode(policy: Policy, blank: str) -> None:
     asking = Principal(id=blank, name="", groups=frozenset({"staff"}))
-    assert policy.filter_for(asking) == NEVER
+    assert policy.filter_for(asking).filter == NEVER
     assert not policy.grants(asking, attributes(tags={"allow": "staff"}, metadata={"allow": "staff"}))
 
 
@@ -61,7 +61,7 @@ def test_metadata_lists_ids_separated_by_spaces_or_commas(ids: str) -> None:
 def test_an_empty_or_missing_list_is_nobody(metadata: dict[str, str]) -> None:
     blob = attributes(metadata=metadata)
     assert not METADATA.grants(principal("alice"), blob)
-    assert not matches(METADATA.filter_for(principal("alice")), METADATA.columns(blob, media_type="text/plain"))
+    assert not matches(METADATA.filter_for(principal("alice")).filter, METADATA.columns(blob, media_type="text/plain"))
 
 
 def test_guids_are_compared_without_case() -> None:
@@ -111,7 +111,7 @@ def test_hostile_values_are_data(value: str) -> None:
         assert isinstance(policy.problems(blob), list)
         columns = policy.columns(blob, media_type=value)
         assert not any(set(text) & {"\0", "\ud800"} for text in (*columns.labels, *columns.label_keys))
-        assert matches(policy.filter_for(asking), columns) == policy.grants(asking, blob)
+        assert matches(policy.filter_for(asking).filter, columns) == policy.grants(asking, blob)
 
 
 IDS = st.sampled_from(["a", "b", "A", GUID, GUID.upper(), "$x", "", "a b"])
@@ -122,7 +122,7 @@ def test_the_filter_admits_all_that_is_granted(own: str, groups: frozenset[str],
     asking = Principal(id=own, name=own, groups=groups)
     blob = attributes(tags={"allow": " ".join(listed), "allow-1": " ".join(more)}, metadata={"allow": ",".join(listed)})
     for policy in (METADATA, TAGS):
-        assert matches(policy.filter_for(asking), policy.columns(blob, media_type="")) == policy.grants(asking, blob)
+        assert matches(policy.filter_for(asking).filter, policy.columns(blob, media_type="")) == policy.grants(asking, blob)
 
 
 def test_labels_carry_tags_and_metadata() -> None:
@@ -202,7 +202,7 @@ def test_a_grant_by_folder_or_name_is_found_before_the_index_is_retagged(tmp_pat
     paths = ("hr/a.md", "hr/b/c.md", "hr/private/d.md", "one.md", "two.md")
     stored = {path: policy.columns(attributes(path), media_type="") for path in paths}
     (tmp_path / "rules.toml").write_text('"**" = "carol"\n"hr/**" = "alice"\n"hr/private/**" = []\n"one.md" = "alice"', encoding="utf-8")
-    found = {path for path in paths if matches(policy.filter_for(principal("alice")), stored[path])}
+    found = {path for path in paths if matches(policy.filter_for(principal("alice")).filter, stored[path])}
     assert found == {path for path in paths if policy.grants(principal("alice"), attributes(path))} == {"hr/a.md", "hr/b/c.md", "one.md"}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ragstore import plugins
-from ragstore.access.policy import GroupsPolicy
+from ragstore.access.policy import GroupsPolicy, Scope
 from ragstore.cli.outcome import Exit, run
 from ragstore.errors import ConfigError
 from ragstore.filters import ALWAYS
@@ -43,7 +43,7 @@ def test_the_demo_holds_with_the_default_embedder_and_fits_a_narrow_terminal(tmp
 
 def test_the_demo_notices_a_policy_that_leaks(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(GroupsPolicy, "grants", lambda *_: True)
-    monkeypatch.setattr(GroupsPolicy, "filter_for", lambda *_: ALWAYS)
+    monkeypatch.setattr(GroupsPolicy, "filter_for", lambda *_: Scope(filter=ALWAYS))
     code, told = _told(capsys)
     assert code == Exit.BUG
     assert "Ada and Bob see only what each may read" in str(told["failed"])
