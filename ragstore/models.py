@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
+AttributeScalar = str | int | bool
+"""One value of a custom security attribute, in the type that the directory gives it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class BlobId:
@@ -308,13 +311,20 @@ class Principal:
     name: str
     groups: frozenset[str] = frozenset()
     """Ids of all groups, transitive."""
-    attributes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Custom security attributes, always lists."""
+    attributes: Mapping[str, tuple[AttributeScalar, ...]] = field(default_factory=dict)
+    """Custom security attributes under `SET_NAME` (`access.condition_attributes`): always lists; an empty one counts as not assigned."""
+    environment: Mapping[str, str | bool] = field(default_factory=dict)
+    """What the host vouches for of this one request, by the names of Azure's conditions: `isPrivateLink`,
+    `Microsoft.Network/privateEndpoints`, `Microsoft.Network/virtualNetworks/subnets`. What is not here is missing. Never inferred from
+    headers, never read from a file of principals."""
 
     def __post_init__(self) -> None:
-        """Raises `TypeError` for groups in one text, each letter of which would count as a group."""
+        """Raises `TypeError` for groups, or values of an attribute, in one text, each letter of which would count as one."""
         if isinstance(cast("object", self.groups), str):
             raise TypeError("the groups of a principal are a set of ids, not one text")
+        for name, values in self.attributes.items():
+            if not isinstance(cast("object", values), tuple):
+                raise TypeError(f"the values of the attribute {name!r} of a principal are a tuple, even where there is one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

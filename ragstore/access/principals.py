@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from ragstore.access.attributes import ATTRIBUTE_PREFIX, parse_attributes, short_name
+from ragstore.access.conditions.tree import AttributeValue
 from ragstore.access.ids import ID_RULE, parse_id, shorten
 from ragstore.access.watched import WatchedFile
-from ragstore.errors import ConfigError
+from ragstore.errors import AccessError, ConfigError
 from ragstore.models import Principal
 
 LOCAL_PRINCIPAL: Final = Principal(id="local", name="local")
 """Who asks in mode `open` when nobody is named: the user of this machine."""
 
+_CANONICAL: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _KEYS: Final = ("id", "name", "groups", "attributes")
 _HOW: Final = 'write who asks into the file of [access] principals: [{"id": "ada", "name": "Ada", "groups": ["staff"]}]'
 
@@ -30,8 +34,9 @@ class Principals:
     def load(cls, file: Path) -> Principals:
         """Those of a JSON file: a list of `{"id", "name", "groups", "attributes"}`, or an object with that list as `principals`.
 
-        `name` is the id where it is missing; `groups` are ids and transitive; attributes are text, numbers, booleans or lists of them.
-        Raises `ConfigError` that names the entry: not JSON, no valid id, an id twice, a group that is no id.
+        `name` is the id where it is missing; `groups` are ids and transitive; for `attributes` see `access.attributes.parse_attributes`.
+        Raises `ConfigError` that names the entry: not JSON, no valid id, an id twice, a group that is no id, an attribute that is none,
+        an environment, which is for the host to vouch for with each request.
         """
         return cls(WatchedFile(file, lambda data: parse_principals(data, file=file)))
 
@@ -88,6 +93,36 @@ def principal_for(mode: str, principals: Principals, name: str | None) -> Princi
     return known[0] if len(known) == 1 else Principal(id=parse_id(name) or name, name=name)
 
 
+def condition_attributes(principal: Principal) -> dict[str, AttributeValue]:
+    """The custom security attributes under the full names that conditions use; one value stands alone, several are a list.
+
+    An attribute without values is left out: in the directory, an empty list is how an assignment is taken back. Raises `AccessError`
+    where one attribute is there under two names (`SET_NAME` and the full one, or in another case), since nothing says which counts.
+    """
+    found: dict[str, AttributeValue] = {}
+    seen: set[str] = set()
+    for key, values in principal.attributes.items():
+        name = short_name(key)
+        if name.lower() in seen:
+            raise AccessError(f"the attribute {shorten(name)} of the principal is there twice; give it once")
+        seen.add(name.lower())
+        if values:
+            found[ATTRIBUTE_PREFIX + name] = values[0] if len(values) == 1 else values
+    return found
+
+
+def access_digest(principal: Principal) -> str:
+    """32 hex digits for all of a principal that a decision may look at: id, groups, attributes, environment. For keys of caches.
+
+    The same in every process, whatever the order of groups and keys. The name is left out, because it decides nothing.
+    """
+    groups = "\n".join(sorted(principal.groups))
+    plain = groups.count("\n") == max(0, len(principal.groups) - 1)  # an id has no line break; JSON of some hundreds takes too long here
+    facts = [principal.id, len(principal.groups), plain, dict(principal.attributes), dict(principal.environment)]
+    text = f"{_CANONICAL.encode(facts)}\n{groups if plain else _CANONICAL.encode(sorted(principal.groups))}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
 def parse_principals(data: bytes, *, file: Path) -> tuple[Principal, ...]:
     """The principals in this JSON text. Raises `ConfigError` as `Principals.load` says."""
     try:
@@ -119,17 +154,23 @@ def _principal(entry: object, place: str) -> Principal:
     name = entry.get("name", own)
     if not isinstance(name, str) or not name.strip():
         raise ConfigError(f"{place}: name must be text")
+    if "environment" in entry:
+        raise ConfigError(f"{place}: an environment is what the host vouches for with each request (`Principal.environment`); take it out")
     groups = entry.get("groups", [])
     attributes = entry.get("attributes", {})
     if not isinstance(groups, list):
         raise ConfigError(f"{place}: groups must be a list of ids")
     if not isinstance(attributes, dict):
         raise ConfigError(f"{place}: attributes must be an object")
+    try:
+        known = parse_attributes(attributes)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from error
     return Principal(
         id=own,
         name=name,
         groups=frozenset(_id(group, f"{place}: group {index}") for index, group in enumerate(groups, start=1)),
-        attributes={key: _values(value, f"{place}: attribute {shorten(key)}") for key, value in attributes.items()},
+        attributes=known,
     )
 
 
@@ -139,17 +180,6 @@ def _id(value: object, place: str) -> str:
         shown = shorten(value) if isinstance(value, str) else type(value).__name__
         raise ConfigError(f"{place} is {shown}, which is no id: {ID_RULE}")
     return parsed
-
-
-def _values(value: object, place: str) -> tuple[str, ...]:
-    """A custom security attribute as a list of texts; booleans as the directory writes them."""
-    if isinstance(value, list):
-        return tuple(text for item in value for text in _values(item, place))
-    if isinstance(value, bool):
-        return ("true" if value else "false",)
-    if isinstance(value, (str, int)):
-        return (str(value),)
-    raise ConfigError(f"{place} must be text, a whole number, true or false, or a list of those")
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ragstore.access import LOCAL_PRINCIPAL, Principals, open_principals, principal_for
+from ragstore.access.principals import access_digest, condition_attributes
 from ragstore.errors import AccessError, ConfigError
 from ragstore.models import Principal
 
@@ -39,7 +41,7 @@ def test_a_principal_is_found_by_name_and_by_id(tmp_path: Path, document: object
         id=GUID,
         name="Alice",
         groups=frozenset({"staff", GUID}),
-        attributes={"Eng_Project": ("Baker", "Cascade"), "n": ("7",), "b": ("true",)},
+        attributes={"Eng_Project": ("Baker", "Cascade"), "n": (7,), "b": (True,)},
     )
 
 
@@ -139,3 +141,103 @@ def test_in_groups_mode_a_missing_or_unknown_principal_is_an_error(tmp_path: Pat
         principal_for("groups", load(tmp_path, ENTRIES), name)
     with pytest.raises(ConfigError):
         principal_for("groups", Principals(), name)
+
+
+SET = {
+    "@odata.type": "#microsoft.graph.customSecurityAttributeValue",
+    "Engineering": {
+        "@odata.type": "#Microsoft.DirectoryServices.CustomSecurityAttributeValue",
+        "Project@odata.type": "#Collection(String)",
+        "Project": ["Baker", "Cascade"],
+        "NumVendors@odata.type": "#Int32",
+        "NumVendors": 4,
+        "Certification": True,
+    },
+}
+FULL = "Microsoft.Directory/CustomSecurityAttributes/Id:"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        SET,
+        {"Engineering_Project": ["Baker", "Cascade"], "Engineering_NumVendors": 4, "Engineering_Certification": True},
+        {f"{FULL}Engineering_Project": ["Baker", "Cascade"], "Engineering": {"NumVendors": [4]}, "Engineering_Certification": [True]},
+    ],
+    ids=["as Graph gives it", "short", "mixed"],
+)
+def test_conditions_see_attributes_under_their_full_names_and_in_their_types(tmp_path: Path, attributes: object) -> None:
+    seen = condition_attributes(load(tmp_path, [{"id": "a", "attributes": attributes}]).get("a"))
+    assert seen == {
+        f"{FULL}Engineering_Project": ("Baker", "Cascade"),
+        f"{FULL}Engineering_NumVendors": 4,
+        f"{FULL}Engineering_Certification": True,
+    }
+    assert seen[f"{FULL}Engineering_Certification"] is True
+
+
+def test_an_attribute_without_values_is_missing(tmp_path: Path) -> None:
+    assert condition_attributes(load(tmp_path, [{"id": "a", "attributes": {"x": []}}]).get("a")) == {}
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"Eng_P": "a", "eng_p": "b"},
+        {"Eng_P": "a", "Eng": {"P": "b"}},
+        {"Eng_P": "a", FULL.lower() + "Eng_P": "b"},
+        {"Eng_P": 1.5},
+        {"Eng_P": [["a"]]},
+        {"Eng": {"P": {"x": "a"}}},
+        {"Eng": {"P": None}},
+        {"Microsoft.Directory/Other:P": "a"},
+        {" ": "a"},
+    ],
+)
+def test_an_attribute_that_is_there_twice_or_is_none_is_an_error(tmp_path: Path, attributes: object) -> None:
+    with pytest.raises(ConfigError, match="attribute"):
+        load(tmp_path, [{"id": "a", "attributes": attributes}])
+
+
+def test_two_names_of_one_attribute_from_the_host_deny() -> None:
+    with pytest.raises(AccessError, match="twice"):
+        condition_attributes(Principal(id="a", name="a", attributes={"Eng_P": ("x",), f"{FULL}eng_p": ("y",)}))
+
+
+def test_an_environment_is_never_read_from_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="host vouches"):
+        load(tmp_path, [{"id": "a", "environment": {"isPrivateLink": True}}])
+
+
+def test_one_text_is_no_list_of_groups_or_values() -> None:
+    with pytest.raises(TypeError):
+        Principal(id="a", name="a", groups="staff")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        Principal(id="a", name="a", attributes={"x": "abc"})  # type: ignore[dict-item]
+
+
+def test_the_digest_is_that_of_all_that_decides_and_of_nothing_else() -> None:
+    facts: dict[str, Any] = {
+        "id": "a",
+        "groups": frozenset({"g", "h"}),
+        "attributes": {"x": (1,), "y": ("a", "b")},
+        "environment": {"isPrivateLink": True},
+    }
+    digest = access_digest(Principal(name="A", **facts))
+    assert digest == access_digest(Principal(name="B", **{**facts, "attributes": {"y": ("a", "b"), "x": (1,)}}))
+    assert digest == "51edc8cf084240d44a0eb60adaf7debd"
+    others: list[dict[str, Any]] = [
+        {"id": "b"},
+        {"groups": frozenset({"g"})},
+        {"groups": frozenset({"g\nh"})},
+        {"groups": frozenset({"g\nh", "i"})},
+        {"groups": frozenset({"g", "h\ni"})},
+        {"groups": frozenset({"\ud800"})},
+        {"attributes": {"x": ("1",), "y": ("a", "b")}},
+        {"attributes": {"x": (True,), "y": ("a", "b")}},
+        {"attributes": {"x": (1,), "y": ("a,b",)}},
+        {"environment": {}},
+        {"environment": {"isPrivateLink": "true"}},
+    ]
+    digests = {access_digest(Principal(name="A", **{**facts, **other})) for other in others}
+    assert len(digests | {digest}) == len(others) + 1
