@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragstore.filters import Filter
-    from ragstore.models import AccessColumns, BlobState, EventBatch, FetchedBlob, Match, Row, RowKey
+    from ragstore.models import AccessColumns, AttributeScalar, BlobState, EventBatch, FetchedBlob, Match, Row, RowKey
 
 
 class Source(Protocol):
@@ -252,4 +252,26 @@ class Reranker(Protocol):
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
         """A score for each text, higher is better, in the order of the texts."""
+        ...
+
+
+class GroupResolver(Protocol):
+    """A directory that knows what a token leaves out of a principal: its groups and its custom security attributes.
+
+    - Asked by object id only, never by a name: people choose their names.
+    - Whatever keeps the answer from being whole raises, an unreadable page as well: less than all is never returned. `AccessError` where
+      the principal is unknown or the answer makes no sense, `ConfigError` that names the missing permission, `TransientError` for
+      throttling and outages.
+    """
+
+    async def groups(self, object_id: str) -> frozenset[str]:
+        """The object ids of all groups that the principal is in, through other groups too."""
+        ...
+
+    async def attributes(self, object_id: str) -> Mapping[str, tuple[AttributeScalar, ...]]:
+        """The custom security attributes that are assigned to the principal, under `SET_NAME`, in the types of the directory."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections. Nothing else may be called afterwards."""
         ...
