@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
@@ -27,6 +28,12 @@ def label_key(kind: LabelKind, key: str) -> str:
 def label(kind: LabelKind, key: str, value: str) -> str:
     """The element of `labels` that says that the key has this value."""
     return f"{label_key(kind, key)}{SEPARATOR}{_IN_VALUE.sub(_escape, value)}"
+
+
+def acl_label(acl: str) -> str:
+    """The element of `labels` that says that the file's ACL has this text: few texts are in use, and each is decided once for a query."""
+    digest = hashlib.blake2b(acl.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"a{SEPARATOR}{digest}"
 
 
 def columns_of(attributes: AccessAttributes, *, media_type: str, allowed: Iterable[str] = ()) -> AccessColumns:
