@@ -169,7 +169,11 @@ class StoreCapabilities:
     full_text: bool
     """`search` takes a text query; without it a text query raises `ConfigError`."""
     exact_filters: bool
-    """Every filter of the algebra is applied exactly; without it the store returns a superset and retrieval re-checks."""
+    """Every filter of the algebra is applied exactly; without it the store returns a superset and retrieval re-checks.
+
+    A store that has no patterns (or no prefixes, or no negation) is still sound: it pushes `Not` down to the leaves and lets a leaf that it
+    cannot say, negated or not, be true of every row. `filters.simplify` first: it leaves no `Like` that equality or a prefix can say.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +198,16 @@ class StoreStats:
     rows: int
     detail: Mapping[str, int | str]
     """What this kind of store has to tell: versions, fragments, unindexed rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expunged:
+    """How a collection is after `Store.expunge`, for whoever has to prove it."""
+
+    files: tuple[Path, ...] = ()
+    """All that it consists of on this machine, so that they may be searched; none where it lies elsewhere."""
+    older: tuple[str, ...] = ()
+    """Files or versions from before that are still there; empty where all went well."""
 
 
 class Store(Protocol):
@@ -232,6 +246,14 @@ class Store(Protocol):
 
     async def maintain(self, *, force: bool = False) -> None:
         """Compact, index and clean up where it is due; cheap when it is not. One process at a time."""
+        ...
+
+    async def expunge(self) -> Expunged:
+        """Have nothing of rows that were deleted or overwritten stay behind: not in files, old versions, indexes or deletion marks.
+
+        Every row that is stored stays, and is found as before. Costs as much as writing the collection anew. May be repeated after a crash.
+        The caller sees to it that nobody else writes; readers of an older version have to open it again.
+        """
         ...
 
     async def stats(self) -> StoreStats:

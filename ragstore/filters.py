@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ragstore import patterns
 from ragstore.models import AccessColumns
 
 ScalarColumn = Literal["account", "container", "path", "media_type"]
@@ -52,6 +53,20 @@ class StartsWith:
 
 
 @dataclass(frozen=True, slots=True)
+class Like:
+    """A scalar column matches the pattern as a whole: `patterns.like`, with `*`, `?` and the backslash of Azure's `StringLike`.
+
+    Characters are code points (a lone surrogate is one, too), case counts, and wildcards match line ends.
+    """
+
+    column: ScalarColumn
+    pattern: str
+
+    def __post_init__(self) -> None:
+        _known(self.column, SCALAR_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
 class AnyOf:
     """A list column shares at least one element with the values."""
 
@@ -83,7 +98,7 @@ class Not:
     part: Filter
 
 
-Filter = Always | Never | OneOf | StartsWith | AnyOf | And | Or | Not
+Filter = Always | Never | OneOf | StartsWith | Like | AnyOf | And | Or | Not
 
 ALWAYS: Final = Always()
 NEVER: Final = Never()
@@ -137,12 +152,17 @@ def negate(part: Filter) -> Filter:
 
 
 def simplify(expression: Filter) -> Filter:
-    """An equal filter in which `Always` and `Never` stand at the top or nowhere, and no set of values is empty."""
+    """An equal filter in which `Always` and `Never` stand at the top or nowhere, and no set of values is empty.
+
+    A `Like` that says no more than equality or a prefix becomes that: stores do those faster, and some stores only those.
+    """
     match expression:
         case OneOf(_, values) | AnyOf(_, values):
             return expression if values else NEVER
         case StartsWith(_, prefix):
             return expression if prefix else ALWAYS
+        case Like(column, pattern):
+            return _plainer(column, pattern)
         case And(parts):
             return all_of(simplify(part) for part in parts)
         case Or(parts):
@@ -150,6 +170,16 @@ def simplify(expression: Filter) -> Filter:
         case Not(part):
             return negate(simplify(part))
     return expression
+
+
+def _plainer(column: ScalarColumn, pattern: str) -> Filter:
+    first, *rest = patterns.segments(pattern)
+    if None in first or any(rest):
+        return Like(column, pattern)
+    text = "".join(map(str, first))
+    if not rest:
+        return OneOf(column, frozenset({text}))
+    return StartsWith(column, text) if text else ALWAYS
 
 
 def matches(expression: Filter, row: AccessColumns) -> bool:
@@ -163,6 +193,8 @@ def matches(expression: Filter, row: AccessColumns) -> bool:
             return getattr(row, column) in values
         case StartsWith(column, prefix):
             return str(getattr(row, column)).startswith(prefix)
+        case Like(column, pattern):
+            return patterns.like(getattr(row, column), pattern)
         case AnyOf(column, values):
             return not values.isdisjoint(getattr(row, column))
         case And(parts):

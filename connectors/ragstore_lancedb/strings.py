@@ -11,6 +11,8 @@ from typing import Final
 
 _ESCAPE: Final = "\U0010ffff"  # a noncharacter, which no text has reason to contain; doubled where one does
 _TO_ESCAPE: Final = re.compile("[\ud800-\udfff\U0010ffff]")
+ONE_CHARACTER: Final = r"(?:[^\x{10ffff}]|\x{10ffff}(?:\x{10ffff}|[0-9a-f]{4}))"
+"""A regular expression, in the syntax of Rust, for one character of the original in the stored string."""
 _ESCAPED: Final = re.compile(f"{_ESCAPE}({_ESCAPE}|[0-9a-f]{{4}})")
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragstore.contracts import DropDocument, PutRows, Retag, Store, TextQuery, VectorQuery
 from ragstore.errors import ConfigError
-from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Not, OneOf, Or, StartsWith, matches
+from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Like, Not, OneOf, Or, StartsWith, matches
 from ragstore.models import AccessColumns
 from ragstore.testing.rows import DIMENSIONS, access, chunk, listed, row, vector, vector_of
 from ragstore.testing.store_writes import MakeStore
@@ -94,6 +94,7 @@ class StoreSearches:
         tagged, prefix = AnyOf("label_keys", frozenset({"t\x1fk"})), StartsWith("path", "a/")
         leaves: list[Filter] = [g1, path, tagged, prefix, StartsWith("path", "日"), OneOf("media_type", frozenset({""}))]
         leaves += [OneOf("account", frozenset({"acc", "other"})), AnyOf("labels", frozenset({"t\x1fk\x1fv"})), StartsWith("container", "")]
+        leaves += [Like("path", "?/b*"), Like("path", "*.m?")]
         conditions: list[Filter] = [ALWAYS, NEVER, *leaves, *map(Not, leaves)]
         conditions += [And((one, Not(other))) for one, other in itertools.permutations(leaves[:5], 2)]
         conditions += [Or((one, And((other, Not(one))))) for one, other in itertools.combinations(leaves[:5], 2)]
@@ -107,6 +108,70 @@ class StoreSearches:
             conditions += [OneOf("path", frozenset({text})), AnyOf("allowed", frozenset({text})), StartsWith("path", text)]
             conditions += [Not(OneOf("path", frozenset({text, "none"}))), Not(AnyOf("labels", frozenset({text})))]
         await check_filters(store, columns, conditions)
+
+    async def test_a_pattern_matches_whole_values_by_characters(self, store: Store) -> None:
+        """Line ends, characters outside the basic plane and lone surrogates are one character each; case and escapes count."""
+        texts = (
+            "",
+            "a",
+            "A",
+            "ab",
+            "a\nb",
+            "\n",
+            "a\U0001f600b",
+            "\ud800",
+            "a\udfffb",
+            "\U0010ffff",
+            "\U0010ffffd800",
+            "d800",
+            "\0",
+            "aXb",
+            "a/b",
+        )
+        texts += (
+            "aXb",
+            "a/b",
+            "a*b",
+            "a?b",
+            "a\\b",
+            "a\\*b",
+            "a%b",
+            "a_b",
+            "a.b",
+            "(a|b)",
+            "[ab]",
+            "a'b",
+            "^a$",
+            "日本語",
+            "e\u0301",
+            "abab",
+        )
+        columns = [access(text) for text in texts]
+        conditions: list[Filter] = [Like("path", text) for text in texts]
+        wild = (
+            "*",
+            "?",
+            "??",
+            "?????",
+            "a*",
+            "*b",
+            "a?b",
+            "a*b",
+            "?*",
+            "*?*",
+            "a\\*b",
+            "a\\?b",
+            "a\\\\*b",
+            "*d800",
+            "*d80?",
+            "?d800",
+            "*ab",
+            "**",
+            "*\n*",
+        )
+        wild += ("*ab", "**", "*\n*", "*\U0010ffff*", "*\ud800", "*\U0010ffff", "\\", "*\\", "*'*", "?" * 300, "*a" * 100)
+        conditions += [Like("path", pattern) for pattern in wild]
+        await check_filters(store, columns, [*conditions, *map(Not, conditions)])
 
     async def test_hostile_columns_come_back_as_they_were_put(self, store: Store) -> None:
         columns = [AccessColumns(account=text, container=text, path=text, allowed=(text, "")) for text in HOSTILE]

@@ -6,7 +6,7 @@ from typing import Final, get_args
 
 from hypothesis import strategies as st
 
-from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, ListColumn, Not, OneOf, Or, ScalarColumn, StartsWith
+from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Like, ListColumn, Not, OneOf, Or, ScalarColumn, StartsWith
 from ragstore.models import AccessColumns
 
 HOSTILE: Final = (
@@ -71,7 +71,9 @@ HOSTILE: Final = (
 def hostile_strings() -> st.SearchStrategy[str]:
     """Mostly the known ones, so that a filter and a row often hold the same; also any code points whatever."""
     anything = st.text(st.characters(), max_size=20)
-    return st.one_of(st.sampled_from(HOSTILE), st.sampled_from(HOSTILE), anything)
+    # Not `sampled_from`, which spells out all of them, long ones too, wherever Hypothesis describes a strategy.
+    known = st.integers(0, len(HOSTILE) - 1).map(lambda number: HOSTILE[number])
+    return st.one_of(known, known, anything)
 
 
 def access_columns(values: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[AccessColumns]:
@@ -99,8 +101,16 @@ def filters(values: st.SearchStrategy[str] | None = None, *, max_leaves: int = 1
         st.builds(OneOf, st.sampled_from(get_args(ScalarColumn)), sets),
         st.builds(AnyOf, st.sampled_from(get_args(ListColumn)), sets),
         st.builds(StartsWith, st.sampled_from(get_args(ScalarColumn)), strings.map(lambda text: text[:3])),
+        st.builds(Like, st.sampled_from(get_args(ScalarColumn)), patterns(strings)),
     )
     return st.recursive(leaves, _nested, max_leaves=max_leaves)
+
+
+def patterns(values: st.SearchStrategy[str] | None = None) -> st.SearchStrategy[str]:
+    """Patterns for `Like`: such values as they stand, cut and put together with wildcards and backslashes."""
+    strings = hostile_strings() if values is None else values
+    pieces = st.one_of(st.sampled_from(["*", "?", "**", "\\*", "\\?", "\\\\", "\\"]), strings.map(lambda text: text[:3]))
+    return st.one_of(strings.map(lambda text: text[:100]), st.lists(pieces, max_size=6).map("".join))
 
 
 def _nested(inner: st.SearchStrategy[Filter]) -> st.SearchStrategy[Filter]:

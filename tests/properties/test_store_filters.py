@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragstore.errors import ConfigError
-from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Not, OneOf, Or, StartsWith, matches, simplify
+from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Like, Not, OneOf, Or, StartsWith, matches, simplify
 from ragstore.models import AccessColumns
 from ragstore.testing.rows import access
-from ragstore.testing.strategies import access_columns, filters, hostile_strings
+from ragstore.testing.strategies import access_columns, filters, hostile_strings, patterns
 from ragstore_lancedb.filters import _positive, one_of, quoted, where
 from ragstore_lancedb.strings import original, storable
 
@@ -57,7 +57,7 @@ def test_negation_stands_at_leaves_only(expression: Filter) -> None:
                 for inner in parts:
                     check(inner)
             case Not(inner):
-                assert isinstance(inner, OneOf | AnyOf | StartsWith)
+                assert isinstance(inner, OneOf | AnyOf | StartsWith | Like)
 
     pushed = simplify(_positive(simplify(expression)))
     check(pushed)
@@ -94,11 +94,26 @@ def test_only_known_columns_are_compared() -> None:
 
 def test_alternating_conditions_beyond_the_parsers_depth_are_refused() -> None:
     deep: Filter = OneOf("path", frozenset({"x"}))
-    for number in range(60):
+    for number in range(100):
         leaf = StartsWith("path", f"{number}")
         deep = And((deep, leaf)) if number % 2 else Or((deep, leaf))
     with pytest.raises(ConfigError, match="nested"):
         where(deep)
+
+
+@given(st.lists(access_columns(), min_size=1, max_size=5), st.data())
+def test_a_pattern_that_says_no_more_is_an_equality_or_a_prefix(rows: list[AccessColumns], data: st.DataObject) -> None:
+    pattern = data.draw(patterns())
+    plainer = simplify(Like("path", pattern))
+    assert [matches(plainer, one) for one in rows] == [matches(Like("path", pattern), one) for one in rows]
+    assert simplify(Like("path", "a\\*b")) == OneOf("path", frozenset({"a*b"}))
+    assert simplify(Like("path", "a/**")) == StartsWith("path", "a/")
+    assert simplify(Like("path", "**")) == ALWAYS
+
+
+def test_a_pattern_with_too_many_wildcards_is_refused() -> None:
+    with pytest.raises(ConfigError, match="wildcards"):
+        where(Like("path", "?" * 2_000))
 
 
 def test_a_deep_chain_of_negations_is_no_depth() -> None:
