@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ragstore.errors import ConfigError
@@ -51,6 +52,13 @@ class Collection:
             await connection.drop_table(self._name, ignore_missing=True)
         except RAISED as error:
             raise translated(error, self._location.uri) from error
+
+    def files(self) -> dict[Path, int]:
+        """The table's files on this machine, each with the moment in which it was written; none where the table is in Azure."""
+        if self._location.remote:
+            return {}
+        found = sorted(Path(self._location.uri, f"{self._name}.lance").rglob("*"))
+        return {file: file.stat().st_mtime_ns for file in found if file.is_file()}
 
     async def close(self) -> None:
         """Give back the handles."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,6 +21,8 @@ _SCALAR_INDEXES_FROM: Final = 5_000
 """Below this a filter reads the column faster than eight indexes can be kept up to date."""
 _KEEP_VERSIONS: Final = timedelta(hours=1)
 """Other processes may still read an older version; cleaning up younger ones breaks them."""
+_AT_ONCE: Final = timedelta(milliseconds=1)
+"""Zero would mean the same, with a warning of what `expunge` says already."""
 
 TEXT_INDEX: Final = "terms_idx"
 VECTOR_INDEX: Final = "vector_idx"
@@ -94,6 +97,27 @@ async def maintain(table: AsyncTable, *, ann_from: int, force: bool) -> None:
         from lancedb.index import IvfRq
 
         await table.create_index("vector", config=IvfRq(distance_type="cosine"), name=VECTOR_INDEX)
+
+
+async def expunge(table: AsyncTable, *, ann_from: int) -> None:
+    """Leave nothing of rows that are gone. Nobody else may be writing; readers of older versions fail until they open the table again.
+
+    Compaction is not enough: it spares a fragment of which little was deleted, and indexes keep words, paths and codes of rows that went.
+    """
+    await table.update(updates_sql={"generation": "generation"})  # changes nothing, and writes every row that is there into new fragments
+    for index in await table.list_indices():
+        if index.name != TEXT_INDEX:
+            await table.drop_index(index.name)  # searches read the columns until it is there again
+    await index_text(table)  # replaced in one commit, because no search for words can do without
+    await maintain(table, ann_from=ann_from, force=False)
+    await asyncio.sleep(2 * _AT_ONCE.total_seconds())  # so that every version but the last is old enough
+    await table.optimize(cleanup_older_than=_AT_ONCE, delete_unverified=True)
+
+
+async def older_versions(table: AsyncTable) -> list[str]:
+    """The versions that are there besides the newest."""
+    listed: list[dict[str, Any]] = await cast("Any", table).list_versions()  # declared without types
+    return [f"version {version['version']}" for version in listed[:-1]]
 
 
 async def _index_scalars(table: AsyncTable, condition: Condition) -> None:

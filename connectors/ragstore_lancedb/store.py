@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from typing_extensions import override
 
-from ragstore.contracts import PutRows, Store, StoreCapabilities, StoreStats, TextQuery, VectorQuery, Write
+from ragstore.contracts import Expunged, PutRows, Store, StoreCapabilities, StoreStats, TextQuery, VectorQuery, Write
 from ragstore.errors import ConfigError
 from ragstore.filters import Filter, Never, simplify
 from ragstore.models import Match, Row, RowKey
@@ -128,6 +129,20 @@ class LanceDBStore(Store):
                     raise
 
         await self._collection.read(run)
+
+    @override
+    async def expunge(self) -> Expunged:
+        """Every fragment and index is written anew, then all older versions go, at once. In Azure, soft delete keeps them for its time."""
+        before = await asyncio.to_thread(self._collection.files)
+
+        async def run(table: AsyncTable) -> list[str]:
+            await maintenance.expunge(table, ann_from=self._ann_from)
+            return await maintenance.older_versions(table)
+
+        versions = await self._collection.read(run) or []
+        after = await asyncio.to_thread(self._collection.files)
+        older = [str(file) for file, written in after.items() if before.get(file) == written]
+        return Expunged(files=tuple(after), older=(*versions, *older))
 
     @override
     async def stats(self) -> StoreStats:

@@ -12,6 +12,7 @@ from typing_extensions import override
 from ragstore.contracts import (
     DropDocument,
     DropRows,
+    Expunged,
     PutRows,
     Retag,
     Store,
@@ -113,6 +114,12 @@ class MemoryStore(Store):
     @override
     async def maintain(self, *, force: bool = False) -> None:
         """Nothing is ever due."""
+
+    @override
+    async def expunge(self) -> Expunged:
+        """A row that is gone is gone; what was derived from the rows goes as well."""
+        self._collection().changed()
+        return Expunged()
 
     @override
     async def stats(self) -> StoreStats:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
-from ragstore.contracts import Embedder, Store, StoreStats, TextQuery, VectorQuery, Write
+from ragstore.contracts import Embedder, Expunged, Store, StoreStats, TextQuery, VectorQuery, Write
 from ragstore.errors import PoisonError, TransientError
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ class CrashingStore(Store):
     @override
     async def maintain(self, *, force: bool = False) -> None:
         await self._store.maintain(force=force)
+
+    @override
+    async def expunge(self) -> Expunged:
+        return await self._store.expunge()
 
     @override
     async def stats(self) -> StoreStats:

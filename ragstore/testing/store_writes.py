@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ragstore.contracts import DropDocument, DropRows, PutRows, Retag, Store, VectorQuery, Write
+from ragstore.contracts import DropDocument, DropRows, Expunged, PutRows, Retag, Store, VectorQuery, Write
 from ragstore.errors import ConfigError
 from ragstore.filters import ALWAYS, AnyOf, OneOf
 from ragstore.models import Row
@@ -253,3 +253,38 @@ class StoreWrites:
             assert {key.chunk_id for key in await listed(store.keys())} == {one.chunk_id for one in put[1:]}
             (best, *_) = await store.search(VectorQuery(vector=put[7].vector), filter=ALWAYS, limit=3)
             assert best.chunk_id == put[7].chunk_id
+
+    async def test_expunging_leaves_no_file_from_before_and_every_row_that_is_stored(self, store: Store) -> None:
+        put = [row(f"document {number // 5}", number % 5, text=f"word{number} common") for number in range(500)]
+        await store.apply([PutRows(rows=put)])
+        await store.maintain(force=True)
+        await store.apply([DropDocument(document_id=put[0].document_id, generation=1), PutRows(rows=[replace(put[7], text="other words")])])
+        for _ in range(2):
+            expunged = await store.expunge()
+            assert expunged.older == ()
+            assert not [file for file in expunged.files if put[0].document_id.encode() in file.read_bytes()]
+        assert {key.chunk_id for key in await listed(store.keys())} == {one.chunk_id for one in put[5:]}
+        (stored,) = [found for found in await listed(store.rows([put[7].document_id])) if found.chunk_id == put[7].chunk_id]
+        assert stored.text == "other words"
+        (best, *_) = await store.search(VectorQuery(vector=put[8].vector), filter=ALWAYS, limit=3)
+        assert best.chunk_id == put[8].chunk_id
+
+    async def test_expunging_forgets_the_last_row_and_a_collection_that_was_never_made(self, store: Store) -> None:
+        assert await store.expunge() == Expunged()
+        await store.apply([PutRows(rows=[row("a", text="a word")])])
+        await store.apply([DropDocument(document_id=document_id("a"), generation=1)])
+        expunged = await store.expunge()
+        assert expunged.older == ()
+        assert not [file for file in expunged.files if document_id("a").encode() in file.read_bytes()]
+        await store.apply([PutRows(rows=[row("b")])])
+        assert set(await texts(store, "a", "b")) == {chunk("b")}
+
+    async def test_a_handle_from_before_reads_and_writes_after_expunging(self, make_store: MakeStore) -> None:
+        writer, other = make_store("chunks", DIMENSIONS), make_store("chunks", DIMENSIONS)
+        await writer.apply([PutRows(rows=[row("a"), row("b")])])
+        assert (await other.stats()).rows == 2
+        await writer.apply([DropDocument(document_id=document_id("a"), generation=1)])
+        await writer.expunge()
+        assert {match.chunk_id for match in await other.search(VectorQuery(vector=vector(1)), filter=ALWAYS, limit=5)} == {chunk("b")}
+        await other.apply([PutRows(rows=[row("c")])])
+        assert set(await texts(writer, "a", "b", "c")) == {chunk("b"), chunk("c")}
