@@ -12,6 +12,7 @@ from pathlib import Path
 from sqlalchemy import delete, select
 
 from ragstore.ledger import vectors as vector_cache
+from ragstore.ledger.acls import Acls
 from ragstore.ledger.bulk import dialect_insert, upsert
 from ragstore.ledger.connection import connect
 from ragstore.ledger.cursors import Cursors
@@ -24,6 +25,7 @@ from ragstore.ledger.vectors import Vectors
 from ragstore.ledger.work import Backlog, Work, WorkItem
 
 __all__ = [
+    "Acls",
     "Backlog",
     "ChunkRecord",
     "Commit",
@@ -55,6 +57,7 @@ class Ledger:
         self.shared = self._connections.shared
         """Whether several processes may follow feeds and apply changes at a time."""
         self.documents = Documents(self._connections)
+        self.acls = Acls(self._connections)
         self.cursors = Cursors(self._connections)
         self.quarantine = Quarantine(self._connections)
         self.leases = Leases(self._connections, self.owner)

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Float, Select, Text, bindparam, case, delete, func, select, update
 
+from ragstore.ledger.acls import note_acls
 from ragstore.ledger.bulk import batches, insert_rows, upsert
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.prefixes import paths_under
@@ -215,6 +216,7 @@ class Documents:
             if won:
                 connection.execute(_COMMIT, [committed_values(commit, now) for commit in won])
             _replace_chunks(connection, {commit.document_id: commit.chunks for commit in won if commit.chunks is not None}, now)
+            note_acls(connection, [commit.state.access for commit in won])
         return {commit.document_id for commit in commits} - {commit.document_id for commit in won}
 
     def withdraw(self, document_ids: Iterable[str], state: State) -> None:
@@ -248,6 +250,7 @@ class Documents:
                         for document_id, access in sorted(seen.items(), key=itemgetter(0))
                     ],
                 )
+                note_acls(connection, seen.values())
 
     def forget_rows(self, missing: Mapping[str, Collection[str]]) -> None:
         """These chunks (by document id) are not in the store: list them no more, and have the next run read their blobs again."""

@@ -169,7 +169,27 @@ work = Table(
 )
 """Blobs of which a feed has said something that is not applied yet: one row each, however often it was said."""
 
-SCHEMA_VERSION: Final = 2
+directories = Table(
+    "directories",
+    metadata,
+    Column("folder_id", String, primary_key=True),  # 32 hex digits of what follows
+    Column("account", FreeText(), nullable=False),
+    Column("container", FreeText(), nullable=False),
+    Column("path", FreeText(), nullable=False),  # empty for the root
+    Column("acl", FreeText(), nullable=False),  # empty: never read, or gone; nobody gets through
+    Column("seen_at", Float, nullable=False),  # when one began to read it last, in seconds since the epoch
+)
+"""Every folder above a blob that has an ACL, and the folder's own: its change is one row here, whatever is below it."""
+
+acls = Table(
+    "acls",
+    metadata,
+    Column("digest", String, primary_key=True),  # 16 hex digits of the text
+    Column("acl", FreeText(), nullable=False),
+)
+"""What the ACLs of blobs say, each text once. Rows stay: they are few."""
+
+SCHEMA_VERSION: Final = 3
 
 
 _NEW_INDEXES: Final = frozenset({"blobs_by_sha256", "blobs_by_path"})
@@ -189,7 +209,11 @@ def _new_tables(connection: Connection) -> None:
             index.create(connection, checkfirst=True)
 
 
-MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _new_tables}
+def _acl_tables(connection: Connection) -> None:
+    """`create_all` has made the tables. ACLs that the ledger holds had no owner then, which grants nothing: the next listing mends them."""
+
+
+MIGRATIONS: Final[dict[int, Callable[[Connection], None]]] = {1: _new_tables, 2: _acl_tables}
 """From version n to n + 1. Each runs in the transaction that also writes the new version."""
 
 

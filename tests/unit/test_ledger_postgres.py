@@ -18,6 +18,7 @@ from ragstore.ledger import ChunkRecord, Ledger
 from ragstore.ledger.connection import masked, spool_folder, state_folder
 from ragstore.ledger.exclusive import holding
 from ragstore.ledger.leases import Leases
+from ragstore.ledger.schema import SCHEMA_VERSION
 from tests.support.ledgers import blob, commit_of
 from tests.support.postgres import execute
 
@@ -125,7 +126,7 @@ def test_workers_that_start_together_make_the_tables_once(postgres_server: str, 
         ledger.close()
         return version
 
-    assert at_once(6, open_one) == ["2"] * 6
+    assert at_once(6, open_one) == [str(SCHEMA_VERSION)] * 6
 
 
 def test_a_value_that_several_set_first_is_the_same_for_all(postgres_url: str, tmp_path: Path) -> None:
