@@ -60,6 +60,9 @@ class AccessSettings(_Section):
     assignments: str | None = None
     role_definitions: str | None = None
     deny_assignments: str | None = None
+    accounts: tuple[str, ...] = ()
+    max_age_hours: float | None = Field(default=None, gt=0, le=24 * 366, description="since a blob's attributes were looked at")
+    audit: str | None = Field(default=None, description="file that every answer is recorded in")
 
 
 class CacheSettings(_Section):

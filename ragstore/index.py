@@ -25,7 +25,8 @@ from ragstore.ingest.verify import verify as compare_all
 from ragstore.instrumentation import Instruments
 from ragstore.models import Event, Hit, Principal, Prompt
 from ragstore.prompting import PromptBuilder
-from ragstore.retrieval import Retriever
+from ragstore.retrieval import AuditLog, Freshness, Observer, Retriever
+from ragstore.retrieval.record import observe_all
 from ragstore.worker import Worker
 from ragstore.worker.state import read_state
 
@@ -49,6 +50,12 @@ class AsyncIndex:
         self._assembly = Assembly(settings, connectors)
         self._settings = settings
         self._writing = asyncio.Lock()
+        hours = settings.access.max_age_hours
+        self._freshness = Freshness(max_age=hours * 3600, listed=self._assembly.ledger.listed) if hours else None
+        self._observers: list[Observer] = []
+        self._audit = AuditLog(settings.base / settings.access.audit) if settings.access.audit else None
+        if self._audit is not None:
+            self._observers.append(self._audit)
 
     async def __aenter__(self) -> Self:
         return self
@@ -59,6 +66,12 @@ class AsyncIndex:
     async def close(self) -> None:
         """Give back connections, processes and threads."""
         await self._assembly.close()
+        if self._audit is not None:
+            self._audit.close()
+
+    def observe(self, observer: Observer) -> None:
+        """Tell this function of every answer before it is given, without content; what it raises is raised instead."""
+        self._observers.append(observer)
 
     # Writing.
 
@@ -192,7 +205,14 @@ class AsyncIndex:
         assembly = self._assembly
         while True:
             embedder, store = assembly.reading()
-            retriever = Retriever(store=store, embedder=embedder, policy=assembly.policy, committed=assembly.ledger.documents.committed)
+            retriever = Retriever(
+                store=store,
+                embedder=embedder,
+                policy=assembly.policy,
+                committed=assembly.ledger.documents.committed,
+                freshness=self._freshness,
+                observe=observe_all(self._observers),
+            )
             answer = await question(retriever)
             if assembly.reading()[1] is store:
                 return answer

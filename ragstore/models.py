@@ -300,6 +300,10 @@ class CommittedChunk:
     """As they stood when this generation's content was read."""
     current_access: AccessAttributes
     """As last seen; a hit is readable only if both grant."""
+    seen_at: float = 0.0
+    """When one began to look at those, in seconds since the epoch."""
+    pending: bool = False
+    """The store may not have been told of the current attributes yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ _COLUMNS_VERSION: Final = 1
 
 _MODES: Final = ("open", "groups", "azure")
 _GROUP_OPTIONS: Final = ("metadata_key", "tag_key", "rules")
+_ELSEWHERE: Final = ("audit", "max_age_hours")
+"""Options that hold in every mode, and are not the policy's."""
 _OPTIONS: Final = ("mode", "principals", *_GROUP_OPTIONS)
 
 
@@ -47,6 +49,11 @@ class Policy(Protocol):
     def fingerprint(self) -> str:
         """Changes whenever the columns derived from the same attributes would change: the index must then be retagged."""
         ...
+
+    @property
+    def digest(self) -> str:
+        """Changes with whatever may change a decision, for the audit log and for caches; by default the fingerprint."""
+        return self.fingerprint
 
     def columns(self, attributes: AccessAttributes, *, media_type: str) -> AccessColumns:
         """What a store keeps in every row of a blob with these attributes."""
@@ -186,7 +193,7 @@ def open_policy(settings: Mapping[str, object], base: Path) -> Policy:
 
     Raises `ConfigError` for a missing or unknown mode, an unknown option, an option of another mode, or rules that cannot be read.
     """
-    options = {key: value for key, value in settings.items() if value is not None}
+    options = {key: value for key, value in settings.items() if value not in (None, ()) and key not in _ELSEWHERE}
     mode = _mode(options)
     for option, value in options.items():
         if option not in _OPTIONS:

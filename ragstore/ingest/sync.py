@@ -44,6 +44,7 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
         if not allow_mass_delete:
             check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
         remember_locations(parts.ledger, parts.sources)
+        note_listed(parts, plan)
         _start(clock.report, plan)
         await _apply(applier, plan)
         if not allow_mass_delete:
@@ -128,6 +129,11 @@ async def _finish(parts: Parts, clock: Clocked, policy: str) -> None:
 def _indexed(parts: Parts) -> int:
     counts = parts.ledger.documents.counts()
     return counts.get("live", 0) + counts.get("stale", 0)
+
+
+def note_listed(parts: Parts, plan: Plan) -> None:
+    """All attributes that this listing showed count, and no blob that it did not show is kept: old attributes are confirmed."""
+    parts.ledger.note_listed([(source.account, source.container) for source in parts.sources], plan.baseline.looked_at)
 
 
 def policy_changed(parts: Parts) -> bool:

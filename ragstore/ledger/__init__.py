@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from ragstore.ledger.bulk import dialect_insert, upsert
 from ragstore.ledger.connection import connect
 from ragstore.ledger.cursors import Cursors
 from ragstore.ledger.documents import Documents
+from ragstore.ledger.erasure import Erasures
 from ragstore.ledger.leases import Lease, Leases
 from ragstore.ledger.quarantine import Quarantine
 from ragstore.ledger.records import ChunkRecord, Commit, Cursor, Failure, KnownBlob, PackedChunks, State
@@ -44,6 +47,7 @@ __all__ = [
 
 _PRUNED = "vectors_pruned"
 _LISTING = "pass"
+_LISTED = "listed:"
 
 
 class Ledger:
@@ -62,6 +66,7 @@ class Ledger:
         self.quarantine = Quarantine(self._connections)
         self.leases = Leases(self._connections, self.owner)
         self.work = Work(self._connections)
+        self.erasures = Erasures(self._connections)
 
     def writing(self) -> AbstractContextManager[None]:
         """Be the one that lists and compares: in SQLite the one process that writes at all. Raises `IndexLockedError`.
@@ -121,6 +126,20 @@ class Ledger:
             connection.execute(dialect_insert(connection, settings).on_conflict_do_nothing(), [{"key": key, "value": value}])
             found: str = connection.execute(select(settings.c.value).where(settings.c.key == key)).scalar_one()
             return found
+
+    def note_listed(self, places: Iterable[tuple[str, str]], at: float) -> None:
+        """These containers (account, container) were listed to their end, and what the listing showed of access counts.
+
+        `at` is when the listing began, in seconds since the epoch: older attributes of any of their blobs were confirmed then.
+        """
+        for place in places:
+            self.set_setting(_LISTED + json.dumps(place), repr(at))
+
+    def listed(self) -> dict[tuple[str, str], float]:
+        """When each container was listed last."""
+        with self._connections.read() as connection:
+            rows = connection.execute(select(settings.c.key, settings.c.value).where(settings.c.key.startswith(_LISTED))).all()
+        return {tuple(json.loads(key.removeprefix(_LISTED))): float(value) for key, value in rows}
 
     def release_memory(self) -> None:
         """Give back what is cached, up to 16 MB for each connection that was in use; the next calls connect again."""

@@ -172,7 +172,7 @@ class Documents:
         with self._connections.read() as connection:
             for some in batches(chunk_ids, 500):
                 rows = connection.execute(
-                    select(chunks.c.chunk_id, *_PLACE, *KNOWN, blobs.c.version)
+                    select(chunks.c.chunk_id, *_PLACE, *KNOWN, blobs.c.version, blobs.c.seen_at)
                     .join(blobs, blobs.c.document_id == chunks.c.document_id)
                     .where(chunks.c.chunk_id.in_(some), blobs.c.state.in_(("live", "stale")))
                 )

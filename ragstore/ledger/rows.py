@@ -117,4 +117,6 @@ def committed_chunk(row: Row[*tuple[Any, ...]]) -> CommittedChunk:
         stale=row.state == "stale",
         generation_access=AccessAttributes.from_json(row.access),
         current_access=AccessAttributes.from_json(row.current_access),
+        seen_at=row.seen_at,
+        pending=bool(row.pending),
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ragstore.retrieval.door import Committed, Freshness
 from ragstore.retrieval.expression import Expression, evaluate, to_filter
-from ragstore.retrieval.search import Committed, Retriever
+from ragstore.retrieval.record import AuditLog, Observer, Retrieval
+from ragstore.retrieval.search import Retriever
 from ragstore.retrieval.syntax import parse
 
-__all__ = ["Committed", "Expression", "Retriever", "evaluate", "parse", "to_filter"]
+__all__ = ["AuditLog", "Committed", "Expression", "Freshness", "Observer", "Retrieval", "Retriever", "evaluate", "parse", "to_filter"]

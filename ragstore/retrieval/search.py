@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final, cast, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal, cast, get_args
 
 from ragstore.access.policy import Policy
 from ragstore.contracts import Embedder, Reranker, Store
 from ragstore.errors import AccessError, ConfigError
-from ragstore.filters import ALWAYS, Never, all_of, simplify
+from ragstore.filters import ALWAYS, Filter, Never, all_of, simplify
 from ragstore.models import CommittedChunk, Hit, Match, Principal
 from ragstore.retrieval.candidates import Candidates, Legs, check_legs
 from ragstore.retrieval.diversity import Selection
-from ragstore.retrieval.expression import Expression, evaluate, to_filter
+from ragstore.retrieval.door import Committed, Door, Freshness
+from ragstore.retrieval.expression import Expression, to_filter
 from ragstore.retrieval.fusion import Fusion
+from ragstore.retrieval.record import Observer, Retrieval, now, query_hash
 from ragstore.retrieval.syntax import parse
-
-Committed = Callable[[Sequence[str]], Mapping[str, CommittedChunk]]
-"""Chunk ids in, those that belong to a committed generation out. Called in a worker thread; whatever it raises denies."""
 
 MAX_LIMIT: Final = 1000
 _FIRST_CANDIDATES: Final = 100
-_MOST_CANDIDATES: Final = 12_800
+_MANY_CANDIDATES: Final = 12_800
+"""From here on the number grows faster: a filter that is not exact admits much more than may be read."""
 _SLICE: Final = 32
 _RERANKED: Final = 50
 _ID_LENGTH: Final = 128
-
-_log = logging.getLogger("ragstore.retrieval")
 
 
 class Retriever:
@@ -43,12 +40,24 @@ class Retriever:
     can learn from scores roughly how many other chunks hold it, not which, and nothing else of them. Keep apart what even that would tell.
     """
 
-    def __init__(self, *, store: Store, embedder: Embedder, policy: Policy, committed: Committed, reranker: Reranker | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        embedder: Embedder,
+        policy: Policy,
+        committed: Committed,
+        reranker: Reranker | None = None,
+        freshness: Freshness | None = None,
+        observe: Observer = lambda _retrieval: None,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._policy = policy
         self._committed = committed
         self._reranker = reranker
+        self._freshness = freshness
+        self._observe = observe
 
     async def search(
         self,
@@ -72,26 +81,33 @@ class Retriever:
         words = _checked(query, limit=limit, per_blob=per_blob, fusion=fusion)
         check_legs(legs, self._store)
         wanted = parse(filter) if isinstance(filter, str) else filter
-        scope = self._policy.filter_for(_asking(principal))
-        admitted = simplify(all_of((scope.filter, ALWAYS if wanted is None else to_filter(wanted)[0])))
-        if isinstance(admitted, Never):
-            return []
-        candidates = Candidates(store=self._store, embedder=self._embedder, query=words, filter=admitted, legs=legs, fusion=fusion)
-        door = _Door(policy=self._policy, committed=self._committed, principal=principal, wanted=wanted)
-        if self._reranker is None:
-            return await _collect(candidates, door, limit=limit, per_blob=per_blob)
-        pool = await _collect(candidates, door, limit=max(_RERANKED, limit), per_blob=None)
-        return await self._reranked(words, pool, limit=limit, per_blob=per_blob)
+        door = self._door(principal, wanted)
+        admitted = simplify(all_of((door.scope.filter, ALWAYS if wanted is None else to_filter(wanted)[0])))
+        hits: list[Hit] = []
+        if not isinstance(admitted, Never):
+            candidates = Candidates(store=self._store, embedder=self._embedder, query=words, filter=admitted, legs=legs, fusion=fusion)
+            if self._reranker is None:
+                hits = await _collect(candidates, door, limit=limit, per_blob=per_blob)
+            else:
+                pool = await _collect(candidates, door, limit=max(_RERANKED, limit), per_blob=None)
+                hits = await self._reranked(words, pool, limit=limit, per_blob=per_blob)
+        await self._record("search", door, admitted, hits, query=words)
+        return hits
 
     async def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
         """One chunk by its id, or None: missing, not committed and forbidden look the same. Its score is 0.
 
         Raises `AccessError` as `search` does.
         """
-        scope = simplify(self._policy.filter_for(_asking(principal)).filter)
-        if isinstance(scope, Never) or not _could_be_an_id(chunk_id):
-            return None
-        door = _Door(policy=self._policy, committed=self._committed, principal=principal, wanted=None)
+        door = self._door(principal)
+        scope = simplify(door.scope.filter)
+        hit = None
+        if not isinstance(scope, Never) and _could_be_an_id(chunk_id):
+            hit = await self._fetch(chunk_id, door)
+        await self._record("chunk", door, scope, [hit] if hit else [])
+        return hit
+
+    async def _fetch(self, chunk_id: str, door: Door) -> Hit | None:
         found = (await door.look_up([chunk_id])).get(chunk_id)
         if found is None or not door.admits(found):
             return None
@@ -99,6 +115,29 @@ class Retriever:
             if row.chunk_id == chunk_id:
                 return _hit(found, text=row.text, score=0.0)
         return None
+
+    def _door(self, principal: Principal, wanted: Expression | None = None) -> Door:
+        scope = self._policy.filter_for(_asking(principal))
+        return Door(
+            policy=self._policy, scope=scope, committed=self._committed, principal=principal, wanted=wanted, freshness=self._freshness
+        )
+
+    async def _record(self, kind: Literal["search", "chunk"], door: Door, asked: Filter, hits: Sequence[Hit], query: str = "") -> None:
+        record = Retrieval(
+            kind=kind,
+            moment=now(),
+            principal=door.principal.id,
+            mode=self._policy.mode,
+            policy=self._policy.digest,
+            filter=asked,
+            exact=door.scope.exact,
+            query=query_hash(query) if query else "",
+            returned=tuple(hit.chunk for hit in hits),
+            # By its id alone nobody asks a store: whoever may not read a chunk was refused it, and no filter was there to leak.
+            refused=tuple(sorted(door.refused)),
+            leaked=len(door.leaked) if kind == "search" else 0,
+        )
+        await asyncio.to_thread(self._observe, record)
 
     async def _reranked(self, query: str, pool: list[Hit], *, limit: int, per_blob: int | None) -> list[Hit]:
         """The pool in the order of the reranker, which sees permitted texts only; a score that is no number goes last."""
@@ -112,43 +151,8 @@ class Retriever:
         return selection.hits
 
 
-@dataclass(slots=True, kw_only=True)
-class _Door:
-    """What one principal may see of the committed chunks, under one filter; remembers what the ledger said during one query."""
-
-    policy: Policy
-    committed: Committed
-    principal: Principal
-    wanted: Expression | None
-    known: dict[str, CommittedChunk | None] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
-    """Committed chunks that the store proposed and the check refused: its access columns lag behind, or it ignores filters."""
-
-    async def look_up(self, chunk_ids: Sequence[str]) -> dict[str, CommittedChunk]:
-        """The committed ones among these. Raises `AccessError` for whatever goes wrong: without the ledger nothing is shown."""
-        unknown = [chunk_id for chunk_id in chunk_ids if chunk_id not in self.known]
-        if unknown:
-            try:
-                found = await asyncio.to_thread(self.committed, unknown)
-            except AccessError:
-                raise
-            except Exception as error:
-                raise AccessError("the ledger cannot be reached, so nothing can be shown; try again when it is back") from error
-            self.known.update({chunk_id: found.get(chunk_id) for chunk_id in unknown})
-        pairs = ((chunk_id, self.known[chunk_id]) for chunk_id in chunk_ids)
-        return {chunk_id: chunk for chunk_id, chunk in pairs if chunk is not None}
-
-    def admits(self, chunk: CommittedChunk) -> bool:
-        """Whether the principal may read the chunk, by the attributes of its generation and by the current ones, and wants it."""
-        readable = self.policy.grants(self.principal, chunk.generation_access) and self.policy.grants(self.principal, chunk.current_access)
-        if not readable:
-            self.refused.add(chunk.chunk_id)
-            return False
-        return self.wanted is None or evaluate(self.wanted, chunk.current_access, media_type=chunk.media_type)
-
-
-async def _collect(candidates: Candidates, door: _Door, *, limit: int, per_blob: int | None) -> list[Hit]:
-    """Permitted hits in fused order, asking for twice as many candidates until there are enough or there are no more."""
+async def _collect(candidates: Candidates, door: Door, *, limit: int, per_blob: int | None) -> list[Hit]:
+    """Permitted hits in fused order, asking for more candidates until there are enough or there are no more."""
     number = max(_FIRST_CANDIDATES, 2 * limit)
     while True:
         selection = Selection(limit=limit, per_blob=per_blob)
@@ -157,15 +161,14 @@ async def _collect(candidates: Candidates, door: _Door, *, limit: int, per_blob:
             if selection.full:
                 break
             await _admit(ranked[start : start + max(_SLICE, limit)], candidates.matches, door, selection)
-        if selection.full or candidates.exhausted or number >= _MOST_CANDIDATES:
+        if selection.full or candidates.exhausted:
             break
-        number *= 2
-    if door.refused:
-        _log.info("retrieval.hits_refused", extra={"count": len(door.refused), "candidates": number})
+        number *= 2 if number < _MANY_CANDIDATES else 8
+    door.tell(number)
     return selection.hits
 
 
-async def _admit(ranked: Sequence[tuple[str, float]], matches: Mapping[str, Match], door: _Door, selection: Selection) -> None:
+async def _admit(ranked: Sequence[tuple[str, float]], matches: Mapping[str, Match], door: Door, selection: Selection) -> None:
     """Add to the selection what passes the door; the whole slice, because a fresh copy may follow a stale one."""
     found = await door.look_up([chunk_id for chunk_id, _ in ranked])
     for chunk_id, score in ranked:

@@ -1,0 +1,118 @@
+"""Chunk ids that a store proposed in; those that the ledger has committed and that this principal may read now out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ragstore.access.policy import Policy, Scope
+from ragstore.errors import AccessError
+from ragstore.filters import matches
+from ragstore.models import CommittedChunk, Principal
+from ragstore.retrieval.expression import Expression, evaluate
+
+Committed = Callable[[Sequence[str]], Mapping[str, CommittedChunk]]
+"""Chunk ids in, those that belong to a committed generation out. Called in a worker thread; whatever it raises denies."""
+Place = tuple[str, str]
+"""Account and container."""
+
+_log = logging.getLogger("ragstore.retrieval")
+_AHEAD: Final = 60.0
+"""Seconds by which the clock of another machine that writes may be ahead of ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """Attributes that were not looked at for too long grant nothing."""
+
+    max_age: float
+    """Seconds."""
+    listed: Callable[[], Mapping[Place, float]]
+    """When each container was last listed to its end, in seconds since the epoch; called in a worker thread."""
+    now: Callable[[], float] = time.time
+
+
+@dataclass(slots=True, kw_only=True)
+class Door:
+    """What one principal may see of the committed chunks, under one filter; remembers what the ledger said during one query."""
+
+    policy: Policy
+    scope: Scope
+    committed: Committed
+    principal: Principal
+    wanted: Expression | None = None
+    freshness: Freshness | None = None
+    known: dict[str, CommittedChunk | None] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    """Committed chunks that the store proposed and the check refused: its access columns lag behind, or it ignores filters."""
+    outdated: set[str] = field(default_factory=set)
+    """Those of them that were refused because nobody looked at their blob's attributes for too long."""
+    leaked: set[str] = field(default_factory=set)
+    """Those that the policy's filter, which is exact, should have kept the store from proposing. See `_is_leak`."""
+    _listed: Mapping[Place, float] | None = None
+
+    async def look_up(self, chunk_ids: Sequence[str]) -> dict[str, CommittedChunk]:
+        """The committed ones among these. Raises `AccessError` for whatever goes wrong: without the ledger nothing is shown."""
+        unknown = [chunk_id for chunk_id in chunk_ids if chunk_id not in self.known]
+        if unknown:
+            try:
+                found = await asyncio.to_thread(self.committed, unknown)
+                if self.freshness is not None and self._listed is None:
+                    self._listed = await asyncio.to_thread(self.freshness.listed)
+            except AccessError:
+                raise
+            except Exception as error:
+                raise AccessError("the ledger cannot be reached, so nothing can be shown; try again when it is back") from error
+            self.known.update({chunk_id: found.get(chunk_id) for chunk_id in unknown})
+        pairs = ((chunk_id, self.known[chunk_id]) for chunk_id in chunk_ids)
+        return {chunk_id: chunk for chunk_id, chunk in pairs if chunk is not None}
+
+    def admits(self, chunk: CommittedChunk) -> bool:
+        """Whether the principal may read the chunk, by the attributes of its generation and by the current ones, and wants it."""
+        same = chunk.generation_access == chunk.current_access
+        readable = self.policy.grants(self.principal, chunk.current_access) and (
+            same or self.policy.grants(self.principal, chunk.generation_access)
+        )
+        if not readable:
+            self.refused.add(chunk.chunk_id)
+            if same and self._is_leak(chunk):
+                self.leaked.add(chunk.chunk_id)
+            return False
+        if not self._is_fresh(chunk):
+            self.refused.add(chunk.chunk_id)
+            self.outdated.add(chunk.chunk_id)
+            return False
+        return self.wanted is None or evaluate(self.wanted, chunk.current_access, media_type=chunk.media_type)
+
+    def tell(self, candidates: int) -> None:
+        """Log what was refused, by number only: the event `access.filter_leaked` is an alarm, for a fault of the store or of ours."""
+        if self.refused:
+            counts = {"count": len(self.refused), "outdated": len(self.outdated), "candidates": candidates}
+            _log.info("retrieval.hits_refused", extra=counts)
+        if self.leaked:
+            _log.error("access.filter_leaked", extra={"count": len(self.leaked), "mode": self.policy.mode})
+
+    def _is_leak(self, chunk: CommittedChunk) -> bool:
+        """Whether an exact filter let it through although the store has been told what its columns are.
+
+        A store that has still to be told (`pending`) lags behind, which is no fault. Where the filter is true of the columns, the policy
+        granted a row by its filter that it does not grant: a fault of the translation. Where it is not, the store did not apply it.
+        """
+        if not self.scope.exact or chunk.pending or self.policy.filter_for(self.principal) != self.scope:
+            return False  # not exact, not told yet, or the policy has changed since the store was asked
+        columns = self.policy.columns(chunk.current_access, media_type=chunk.media_type)
+        kind = "translation" if matches(self.scope.filter, columns) else "store"
+        _log.debug("access.filter_leaked", extra={"by": kind})
+        return True
+
+    def _is_fresh(self, chunk: CommittedChunk) -> bool:
+        if self.freshness is None:
+            return True
+        listed = (self._listed or {}).get((chunk.blob.account, chunk.blob.container), 0.0)
+        now = self.freshness.now()
+        seen = max(chunk.seen_at, listed)
+        return seen <= now + _AHEAD and now - seen <= self.freshness.max_age

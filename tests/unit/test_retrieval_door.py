@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from typing_extensions import override
+
+from ragstore.access import GroupsPolicy, Policy, Scope
+from ragstore.errors import AccessError, ConfigError
+from ragstore.filters import ALWAYS, AnyOf
+from ragstore.models import AccessAttributes, Principal
+from ragstore.retrieval import AuditLog, Freshness, Retrieval, Retriever
+from tests.unit.test_retrieval_search import ALICE, GROUPS, Library, Watching
+
+HOUR = 3600.0
+NOW = 1_800_000_000.0
+
+
+class Inexact(GroupsPolicy):
+    """A policy whose filter the algebra cannot say: it admits everything, and the check decides."""
+
+    @override
+    def filter_for(self, principal: Principal) -> Scope:
+        return Scope(filter=ALWAYS, exact=False)
+
+
+@pytest.fixture
+def library(request: pytest.FixtureRequest) -> Library:
+    return Library(request.node.name, GROUPS)
+
+
+def seeing(library: Library, seen: list[Retrieval], **options: object) -> Retriever:
+    return Retriever(
+        store=library.store,
+        embedder=library.embedder,
+        policy=library.policy,
+        committed=library.committed,
+        observe=seen.append,
+        **options,  # type: ignore[arg-type]  # as the constructor takes them
+    )
+
+
+# Alarms.
+
+
+async def test_a_store_that_does_not_apply_an_exact_filter_raises_an_alarm(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+    await library.add("secret.md", "key", allow="bob")
+    seen: list[Retrieval] = []
+    retriever = seeing(library, seen)
+    retriever._store = Watching(library.store, obey=False)
+    with caplog.at_level(logging.INFO, "ragstore.retrieval"):
+        assert await retriever.search("key", principal=ALICE) == []
+    [alarm] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert alarm.getMessage() == "access.filter_leaked"
+    assert "secret" not in caplog.text
+    assert seen[0].leaked == 1
+
+
+async def test_a_filter_that_grants_more_than_the_policy_raises_an_alarm(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+    class Wide(GroupsPolicy):
+        @override
+        def filter_for(self, principal: Principal) -> Scope:
+            return Scope(filter=ALWAYS)
+
+    library.policy = Wide(tag_key="allow")
+    await library.add("secret.md", "key", allow="bob")
+    assert await library.retriever().search("key", principal=ALICE) == []
+    assert "access.filter_leaked" in caplog.text
+
+
+async def test_what_an_inexact_filter_admits_is_dropped_without_an_alarm(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+    library.policy = Inexact(tag_key="allow")
+    await library.add("secret.md", "key", allow="bob")
+    seen: list[Retrieval] = []
+    assert await seeing(library, seen).search("key", principal=ALICE) == []
+    assert "filter_leaked" not in caplog.text
+    assert [(record.exact, record.leaked, len(record.refused)) for record in seen] == [(False, 0, 1)]
+
+
+@pytest.mark.parametrize("lag", ["pending", "narrowed"])
+async def test_a_store_that_has_still_to_be_told_is_no_leak(library: Library, lag: str, caplog: pytest.LogCaptureFixture) -> None:
+    [row] = await library.add("a.md", "key")
+    denied = replace(library.ledger[row].current_access, tags={"allow": "bob"})
+    chunk = library.ledger[row]
+    if lag == "pending":
+        library.ledger[row] = replace(chunk, current_access=denied, generation_access=denied, pending=True)
+    else:
+        library.ledger[row] = replace(chunk, current_access=denied)
+    assert await library.retriever().search("key", principal=ALICE) == []
+    assert "filter_leaked" not in caplog.text
+
+
+async def test_a_policy_that_changes_during_a_search_is_no_leak(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+    class Changing(GroupsPolicy):
+        asked = 0
+
+        @override
+        def filter_for(self, principal: Principal) -> Scope:
+            self.asked += 1
+            return Scope(filter=AnyOf("allowed", frozenset({"bob" if self.asked == 1 else "staff"})))
+
+        @override
+        def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
+            return False
+
+    library.policy = Changing(tag_key="allow")
+    await library.add("a.md", "key", allow="bob")
+    assert await library.retriever().search("key", principal=ALICE) == []
+    assert "filter_leaked" not in caplog.text
+
+
+# Filling the limit.
+
+
+async def test_the_limit_is_filled_however_many_rows_an_inexact_filter_admits_in_vain(library: Library) -> None:
+    library.policy = Inexact(tag_key="allow")
+    for number in range(20):
+        await library.add(f"hidden/{number}.md", *(f"key {number} {index}" for index in range(1_000)), allow="bob")
+    for number in range(3):
+        await library.add(f"mine/{number}.md", f"something else entirely {number}")
+    found = await library.blobs("key", limit=3)
+    assert sorted(found) == [f"mine/{number}.md" for number in range(3)]
+
+
+# Attributes that nobody looked at for too long.
+
+
+@pytest.mark.parametrize(
+    ("seen_at", "listed", "readable"),
+    [
+        (NOW - HOUR, {}, True),
+        (NOW - 3 * HOUR, {}, False),
+        (NOW - 3 * HOUR, {("local", "docs"): NOW - HOUR}, True),
+        (NOW - 3 * HOUR, {("local", "other"): NOW - HOUR}, False),
+        (0.0, {}, False),
+        (NOW + HOUR, {}, False),  # a clock that is wrong confirms nothing
+        (float("nan"), {}, False),
+    ],
+)
+async def test_attributes_that_are_too_old_grant_nothing(
+    library: Library, seen_at: float, listed: Mapping[tuple[str, str], float], *, readable: bool
+) -> None:
+    [row] = await library.add("a.md", "key")
+    library.ledger[row] = replace(library.ledger[row], seen_at=seen_at)
+    retriever = seeing(library, [], freshness=Freshness(max_age=2 * HOUR, listed=lambda: listed, now=lambda: NOW))
+    assert bool(await retriever.search("key", principal=ALICE)) == readable
+    assert (await retriever.chunk(row, principal=ALICE) is not None) == readable
+
+
+async def test_a_ledger_that_cannot_say_when_it_listed_denies(library: Library) -> None:
+    await library.add("a.md", "key")
+
+    def listed() -> Mapping[tuple[str, str], float]:
+        raise OSError("gone")
+
+    with pytest.raises(AccessError, match="ledger"):
+        await seeing(library, [], freshness=Freshness(max_age=HOUR, listed=listed)).search("key", principal=ALICE)
+
+
+# The audit log.
+
+
+async def test_every_answer_is_recorded_without_its_content(library: Library, tmp_path: Path) -> None:
+    [row] = await library.add("a.md", "the key is under the mat")
+    [hidden] = await library.add("b.md", "the key is elsewhere", allow="bob")
+    library.policy = Inexact(tag_key="allow")
+    log = AuditLog(tmp_path / "logs" / "audit.jsonl")
+    retriever = Retriever(store=library.store, embedder=library.embedder, policy=library.policy, committed=library.committed, observe=log)
+    await retriever.search("where is the key", principal=ALICE)
+    await retriever.chunk(row, principal=ALICE)
+    await retriever.chunk(hidden, principal=ALICE)
+    await retriever.search("where is the key", principal=Principal(id="eve", name="Eve"))
+    text = (tmp_path / "logs" / "audit.jsonl").read_text(encoding="ascii")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [(line["kind"], line["principal"], line["returned"], line["refused"]) for line in lines] == [
+        ("search", "alice", [row], [hidden]),
+        ("chunk", "alice", [row], []),
+        ("chunk", "alice", [], [hidden]),
+        ("search", "eve", [], sorted([row, hidden])),
+    ]
+    assert lines[0]["query"] == lines[3]["query"] != ""
+    assert lines[0]["policy"] == library.policy.digest
+    assert all(line["exact"] is False and line["leaked"] == 0 for line in lines)
+    assert not any(word in text for word in ("where", "mat", "a.md"))
+
+
+async def test_an_answer_that_cannot_be_recorded_is_not_given(library: Library, tmp_path: Path) -> None:
+    await library.add("a.md", "key")
+    log = AuditLog(Path("/dev/full"))
+    retriever = Retriever(store=library.store, embedder=library.embedder, policy=library.policy, committed=library.committed, observe=log)
+    with pytest.raises(AccessError, match="audit"):
+        await retriever.search("key", principal=ALICE)
+
+
+def test_an_audit_log_that_was_moved_away_goes_on_in_a_new_file(tmp_path: Path, library: Library) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    record = Retrieval(
+        kind="search",
+        moment=datetime.now(UTC),
+        principal="alice",
+        mode="open",
+        policy="",
+        filter=AnyOf("labels", frozenset({"\u2028\n\ud800" * 2_000})),
+        exact=True,
+        query="",
+        returned=(),
+        refused=(),
+        leaked=0,
+    )
+    log(record)
+    (tmp_path / "audit.jsonl").rename(tmp_path / "audit.1")
+    log(record)
+    log.close()
+    assert [len((tmp_path / name).read_text().splitlines()) for name in ("audit.1", "audit.jsonl")] == [1, 1]
+    assert (tmp_path / "audit.jsonl").stat().st_mode & 0o077 == 0 or os.name == "nt"
+
+
+def test_an_audit_log_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="audit"):
+        AuditLog(tmp_path / "file" / "audit.jsonl")
+
+
+def test_the_digest_of_a_policy_changes_with_it() -> None:
+    policies: list[Policy] = [GroupsPolicy(tag_key="a"), GroupsPolicy(tag_key="b"), GroupsPolicy(metadata_key="a")]
+    assert len({policy.digest for policy in policies}) == 3
