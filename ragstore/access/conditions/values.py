@@ -32,11 +32,23 @@ class Operator:
     ignore_case: bool = False
 
     @property
+    def noun(self) -> str:
+        """What its values are, for messages."""
+        return _NOUNS[self.family]
+
+    @property
     def takes_quantifier(self) -> bool:
         """Documented for strings, numbers and GUIDs only."""
         return self.family in {"String", "Numeric", "Guid"}
 
 
+_NOUNS: Final[Mapping[Family, str]] = {
+    "String": "text",
+    "Numeric": "whole number of 64 bits",
+    "DateTime": "instant (yyyy-mm-ddThh:mm:ss.fffffffZ)",
+    "Bool": "boolean",
+    "Guid": "GUID",
+}
 _SPELLED: Final[Mapping[Family, tuple[Relation, ...]]] = {
     "String": ("Equals", "StartsWith", "Like"),
     "Numeric": ("Equals", "LessThan", "LessThanEquals", "GreaterThan", "GreaterThanEquals"),
@@ -82,7 +94,7 @@ def compare(operator: str, left: Scalar, right: Scalar) -> Truth:
     The right one is the pattern or the prefix. Raises `KeyError` for an operator that is not in `OPERATORS`.
     """
     meaning = OPERATORS[operator]
-    one, other = _typed(meaning, left), _typed(meaning, right)
+    one, other = typed(meaning, left), typed(meaning, right)
     if one is None or other is None:
         return None
     return _RELATIONS[meaning.relation](one, other) is not meaning.negated
@@ -168,19 +180,8 @@ def negation(truth: Truth) -> Truth:
     return None if truth is None else not truth
 
 
-def integer(value: Scalar) -> int | None:
-    """A whole number of 64 bits, or its decimal text; None for anything else. `True` is no number."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        if not _INTEGER.fullmatch(value):
-            return None
-        value = int(value)
-    return value if -(2**63) <= value < 2**63 else None
-
-
-def _typed(operator: Operator, value: Scalar) -> str | int | bool | None:
-    """The value as the operator compares it; None where it is of another type."""
+def typed(operator: Operator, value: Scalar) -> str | int | bool | None:
+    """The value as the operator compares it; None where it is of another type, which makes the comparison unknown."""
     match operator.family:
         case "Numeric":
             return integer(value)
@@ -194,6 +195,17 @@ def _typed(operator: Operator, value: Scalar) -> str | int | bool | None:
             if not isinstance(value, str):
                 return None
             return fold(value) if operator.ignore_case else value
+
+
+def integer(value: Scalar) -> int | None:
+    """A whole number of 64 bits, or its decimal text; None for anything else. `True` is no number."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        if not _INTEGER.fullmatch(value):
+            return None
+        value = int(value)
+    return value if -(2**63) <= value < 2**63 else None
 
 
 def _boolean(value: Scalar) -> bool | None:
