@@ -7,6 +7,7 @@ r"""A text and a pattern in, whether the whole text matches out; in time that a 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -35,6 +36,23 @@ def segments(pattern: str) -> tuple[Segment, ...]:
             found[-1].append(None if character == "?" else character)
         position += 1
     return tuple(map(tuple, found))
+
+
+def spelled(parts: Iterable[Segment]) -> str:
+    """The inverse of `segments`: a pattern of these parts."""
+    return "*".join("".join("?" if one is None else f"\\{one}" if one in _ESCAPED else one for one in part) for part in parts)
+
+
+def without_case(parts: Iterable[Segment]) -> tuple[Segment, ...]:
+    """Parts that match whatever these do but for case, and more: each character that may have a case becomes any one character.
+
+    Case is a relation of single characters, so that nothing changes its length.
+    """
+    return tuple(tuple(None if one is None or _may_have_case(one) else one for one in part) for part in parts)
+
+
+def _may_have_case(character: str) -> bool:
+    return character != character.lower() or character != character.upper() or character != character.title()
 
 
 def like(text: str, pattern: str) -> bool:
