@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from ragstore.access.claims import GroupsClaim, Ids
 from ragstore.assembly import Connectors
 from ragstore.config import Settings
 from ragstore.index import AsyncIndex, open_async
+from ragstore.ingest.purge import Erasure
 from ragstore.ingest.report import Progress, SyncReport
 from ragstore.ingest.verify import Differences
-from ragstore.models import Hit, Principal, Prompt
+from ragstore.models import AttributeScalar, Hit, Principal, Prompt
 
 T = TypeVar("T")
 
@@ -83,6 +85,10 @@ class Index:
         """See `AsyncIndex.sync`; `progress` is called in the loop's thread."""
         return self._loop.run(self._index.sync(allow_mass_delete=allow_mass_delete, reembed=reembed, progress=progress))
 
+    def refresh_access(self, *, progress: Progress | None = None) -> SyncReport:
+        """See `AsyncIndex.refresh_access`."""
+        return self._loop.run(self._index.refresh_access(progress=progress))
+
     def plan(self, *, progress: Progress | None = None) -> SyncReport:
         """See `AsyncIndex.plan`."""
         return self._loop.run(self._index.plan(progress=progress))
@@ -91,9 +97,29 @@ class Index:
         """See `AsyncIndex.verify`."""
         return self._loop.run(self._index.verify(repair=repair))
 
+    def purge(self, blob: str, *, force: bool = False) -> Erasure:
+        """See `AsyncIndex.purge`."""
+        return self._loop.run(self._index.purge(blob, force=force))
+
     def principal(self, name: str | None = None) -> Principal:
         """See `AsyncIndex.principal`."""
         return self._index.principal(name)
+
+    def principal_of_claims(
+        self,
+        claims: Mapping[str, object],
+        *,
+        groups_claim: GroupsClaim = "sometimes",
+        ids: Ids = "guid",
+        attributes: Mapping[str, tuple[AttributeScalar, ...]] | None = None,
+        environment: Mapping[str, str | bool] | None = None,
+    ) -> Principal:
+        """See `AsyncIndex.principal_of_claims`."""
+        return self._loop.run(
+            self._index.principal_of_claims(
+                claims, groups_claim=groups_claim, ids=ids, attributes=attributes, environment=environment
+            )
+        )
 
     def search(
         self,

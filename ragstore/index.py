@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -12,18 +12,23 @@ from typing import Any, Literal, Self, TypeVar
 
 from ragstore import config
 from ragstore.access import principal_for
+from ragstore.access.claims import GroupsClaim, Ids
+from ragstore.access.claims import principal_of_claims as read_claims
 from ragstore.assembly import Assembly, Connectors
 from ragstore.config import ConnectorSettings, Settings
-from ragstore.errors import StoreDamagedError
+from ragstore.errors import GuardError, StoreDamagedError
 from ragstore.ingest.estimate import estimate
+from ragstore.ingest.purge import Erasure
+from ragstore.ingest.purge import purge as erase
 from ragstore.ingest.reembed import reembed as fill_new_collection
+from ragstore.ingest.refresh import refresh_access as run_access_pass
 from ragstore.ingest.repair import repair_store
 from ragstore.ingest.report import Clocked, Progress, SyncReport
 from ragstore.ingest.sync import sync as run_pass
 from ragstore.ingest.verify import Differences
 from ragstore.ingest.verify import verify as compare_all
 from ragstore.instrumentation import Instruments
-from ragstore.models import Event, Hit, Principal, Prompt
+from ragstore.models import AttributeScalar, Event, Hit, Principal, Prompt
 from ragstore.prompting import PromptBuilder
 from ragstore.retrieval import AuditLog, Freshness, Observer, Retriever
 from ragstore.retrieval.record import observe_all
@@ -94,6 +99,13 @@ class AsyncIndex:
                 self._note_in_step()
                 return report
 
+    async def refresh_access(self, *, progress: Progress | None = None) -> SyncReport:
+        """Bring access alone in step with the sources: tags, metadata and ACLs by listing, no content. Raises as `sync` does."""
+        async with self._writing:
+            with self._assembly.ledger.writing():
+                self._assembly.check_access_mode()
+                return await run_access_pass(self._assembly.writing(), progress=progress)
+
     async def follow(
         self,
         *,
@@ -140,6 +152,23 @@ class AsyncIndex:
                     await run_pass(assembly.writing())
         return await compare_all(parts)
 
+    async def purge(self, blob: str, *, force: bool = False) -> Erasure:
+        """Erase what the index holds of one blob, `container/path` or `account/container/path`, and look whether anything is left.
+
+        With it go the vectors, of whatever blob, whose text no chunk has any more. Raises `ConfigError` for an unknown or ambiguous name,
+        `GuardError` where the blob is still in its source (unless `force`) or a worker follows feeds, `IndexLockedError` where another
+        process writes. A purge that was killed is finished by the next one of the same blob.
+        """
+        assembly = self._assembly
+        async with self._writing:
+            with assembly.ledger.writing():
+                if assembly.ledger.shared and (read_state(assembly.ledger) or assembly.ledger.work.backlog().taken):
+                    raise GuardError(
+                        "a worker is at this index, and old versions of the store cannot be removed under it; nothing was erased. "
+                        "Stop all workers, and run this again (one that was killed is forgotten after two minutes)"
+                    )
+                return await erase(assembly.places(), blob, force=force)
+
     async def _reembed(self, progress: Progress | None) -> SyncReport:
         assembly = self._assembly
         holding, configured = assembly.holding(), assembly.configured()
@@ -158,6 +187,24 @@ class AsyncIndex:
     def principal(self, name: str | None = None) -> Principal:
         """Who asks, by id or name. In mode `open` None is the local user; elsewhere a missing or unknown one is a `ConfigError`."""
         return principal_for(self._settings.access.mode, self._assembly.principals, name)
+
+    async def principal_of_claims(
+        self,
+        claims: Mapping[str, object],
+        *,
+        groups_claim: GroupsClaim = "sometimes",
+        ids: Ids = "guid",
+        attributes: Mapping[str, tuple[AttributeScalar, ...]] | None = None,
+        environment: Mapping[str, str | bool] | None = None,
+    ) -> Principal:
+        """Who a token speaks of that the caller has verified; what it leaves out is asked of the directory in `[access.graph]`.
+
+        See `ragstore.access.claims.principal_of_claims`. Raises `AccessError` where the groups cannot be had as a whole.
+        """
+        directory = self._assembly.directory()
+        return await read_claims(
+            claims, directory, groups_claim=groups_claim, ids=ids, attributes=attributes, environment=environment
+        )
 
     async def search(
         self,

@@ -10,6 +10,7 @@ from ragstore.cli import opening, progress, tables
 from ragstore.cli.options import AsJson, Config, Quiet, SourceArgument, Verbose
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
+from ragstore.errors import ConfigError
 
 if TYPE_CHECKING:
     from ragstore.ingest.report import SyncReport
@@ -50,6 +51,10 @@ def index(
         bool, typer.Option("--allow-mass-delete", help="Go on although much of what is indexed is missing in the source.")
     ] = False,
     reembed: Annotated[bool, typer.Option("--reembed", help="Embed everything again where [embedder] is another one than before.")] = False,
+    access_only: Annotated[
+        bool,
+        typer.Option("--access-only", help="Read tags, metadata and ACLs only, and no content: what changed there counts at once."),
+    ] = False,
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
@@ -59,8 +64,13 @@ def index(
 
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
     work = opening.settings_for_indexing(config, source, terminal)
+    if access_only and (reembed or allow_mass_delete):
+        raise ConfigError("--access-only reads no content and deletes nothing: leave out --reembed and --allow-mass-delete")
     with work.remembered(), open_index(work.settings) as opened, progress.shown(terminal) as bar:
-        report = opened.sync(allow_mass_delete=allow_mass_delete, reembed=reembed, progress=bar)
+        if access_only:
+            report = opened.refresh_access(progress=bar)
+        else:
+            report = opened.sync(allow_mass_delete=allow_mass_delete, reembed=reembed, progress=bar)
     _tell(report, terminal, tables.APPLIED, why="see why with: ragstore failures")
     if report.held_back:
         return Exit.STOPPED

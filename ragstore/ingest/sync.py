@@ -15,6 +15,7 @@ from ragstore.ingest.plan import Baseline, Plan, compare
 from ragstore.ingest.recover import recover_idle
 from ragstore.ingest.repair import mend_losses
 from ragstore.ingest.report import Clocked, Progress, SyncReport
+from ragstore.ingest.seen import confirm
 from ragstore.models import BlobState
 
 _POLICY = "policy"
@@ -44,7 +45,6 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
         if not allow_mass_delete:
             check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
         remember_locations(parts.ledger, parts.sources)
-        note_listed(parts, plan)
         _start(clock.report, plan)
         await _apply(applier, plan)
         if not allow_mass_delete:
@@ -54,6 +54,7 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
         await applier.delete([known for known in plan.deletes if known.document_id not in early])
     finally:
         await applier.close()
+    await asyncio.to_thread(confirm, parts, plan)
     clock.report.warn("embedder", applier.language_warnings())
     await _finish(parts, clock, policy)
     return clock.report
@@ -129,11 +130,6 @@ async def _finish(parts: Parts, clock: Clocked, policy: str) -> None:
 def _indexed(parts: Parts) -> int:
     counts = parts.ledger.documents.counts()
     return counts.get("live", 0) + counts.get("stale", 0)
-
-
-def note_listed(parts: Parts, plan: Plan) -> None:
-    """All attributes that this listing showed count, and no blob that it did not show is kept: old attributes are confirmed."""
-    parts.ledger.note_listed([(source.account, source.container) for source in parts.sources], plan.baseline.looked_at)
 
 
 def policy_changed(parts: Parts) -> bool:

@@ -50,6 +50,7 @@ _SEE = (
     .where(blobs.c.document_id == bindparam("id"), blobs.c.seen_at <= _SEEN_AT)
     .values(current_access=bindparam("to_access"), seen_at=_SEEN_AT)
 )
+_CONFIRM = update(blobs).where(blobs.c.document_id == bindparam("id"), blobs.c.seen_at < _SEEN_AT).values(seen_at=_SEEN_AT)
 _GET = select(*KNOWN).where(blobs.c.document_id == bindparam("id"))
 _SOME = select(*KNOWN).where(blobs.c.document_id.in_(bindparam("ids", expanding=True)))
 _BY_CONTENT = select(*KNOWN).where(blobs.c.sha256.in_(bindparam("ids", expanding=True)))
@@ -251,6 +252,12 @@ class Documents:
                     ],
                 )
                 note_acls(connection, seen.values())
+
+    def confirm(self, document_ids: Collection[str], at: float) -> None:
+        """These blobs were looked at (seconds since the epoch), and their current attributes are as stored."""
+        if document_ids:
+            with self._connections.write() as connection:
+                connection.execute(_CONFIRM, [{"id": document_id, "to_seen_at": at} for document_id in sorted(document_ids)])
 
     def forget_rows(self, missing: Mapping[str, Collection[str]]) -> None:
         """These chunks (by document id) are not in the store: list them no more, and have the next run read their blobs again."""

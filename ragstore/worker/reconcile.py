@@ -11,7 +11,8 @@ from ragstore.errors import GuardError
 from ragstore.ingest.guards import check_deletes, check_locations, remember_locations
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Plan
-from ragstore.ingest.sync import make_plan, note_listed
+from ragstore.ingest.seen import confirm, narrow
+from ragstore.ingest.sync import make_plan
 from ragstore.instrumentation import Instruments
 from ragstore.models import BlobId, Event, Hint
 
@@ -24,7 +25,7 @@ async def reconcile(parts: Parts, instruments: Instruments, *, allow_mass_delete
     if not allow_mass_delete:
         check_locations(parts.ledger, parts.sources)
     plan = await make_plan(parts)
-    await _narrow(parts, plan)
+    await narrow(parts, plan)
     held_back = 0
     try:
         if not allow_mass_delete:
@@ -34,18 +35,10 @@ async def reconcile(parts: Parts, instruments: Instruments, *, allow_mass_delete
         held_back = len(plan.deletes)
         instruments.log("reconcile.held_back", deletes=held_back, error=str(error))
     remember_locations(parts.ledger, parts.sources)
-    if not held_back:
-        note_listed(parts, plan)
+    await asyncio.to_thread(confirm, parts, plan, keeps_gone=bool(held_back))
     await asyncio.to_thread(parts.ledger.work.put, list(_events(plan, deletes=not held_back)))
     instruments.log("reconcile.done", blobs=plan.blobs, differ=len(plan.upserts) + len(plan.retags) + len(plan.deletes))
     return held_back
-
-
-async def _narrow(parts: Parts, plan: Plan) -> None:
-    """Have what the listing shows count at once, beside what is committed: a revocation does not wait for its turn in the queue."""
-    planned = (*plan.retags, *plan.upserts, *plan.too_large, *plan.deferred)
-    seen = {item.state.id.document_id: item.state.access for item in planned if item.known and item.known.serves}
-    await asyncio.to_thread(parts.ledger.documents.see_access, seen, at=plan.baseline.looked_at)
 
 
 def _events(plan: Plan, *, deletes: bool) -> Iterator[Event]:
