@@ -12,9 +12,10 @@ from typing import Any
 
 from ragstore import plugins
 from ragstore.access import open_policy, open_principals
+from ragstore.access.directory import CachedDirectory
 from ragstore.chunking import Chunker
 from ragstore.config import ConnectorSettings, Settings
-from ragstore.contracts import Embedder, Feed, Source, Store
+from ragstore.contracts import Embedder, Feed, GroupResolver, Source, Store
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.parts import Parts
 from ragstore.ledger import Ledger
@@ -63,6 +64,11 @@ class Connectors:
         built: Store = plugins.build("stores", section.type, section.options, **context)
         return built
 
+    def directory(self, kind: str, options: Mapping[str, Any], settings: Settings) -> GroupResolver:
+        """The directory of this type. A credential is the host's to give, and cannot be written into a file."""
+        built: GroupResolver = plugins.build("directories", kind, options, base=settings.base, credential=None)
+        return built
+
 
 class Assembly:
     """The parts of one index. Everything that is built here is closed here."""
@@ -71,7 +77,7 @@ class Assembly:
         """Opens the ledger and reads the policy; raises `ConfigError` where either is wrong."""
         self.settings = settings
         self._connectors = connectors or Connectors()
-        access = settings.access.model_dump()
+        access = settings.access.model_dump(exclude={"graph"})
         self.policy = open_policy(access, settings.base)
         self.principals = open_principals(access, settings.base)
         self.ledger = Ledger(settings.ledger.url, base=settings.base)
@@ -82,6 +88,7 @@ class Assembly:
         self._stores: dict[str, Store] = {}
         self._sources: list[Source] | None = None
         self._parsers: ParserPool | None = None
+        self._directory: CachedDirectory | None = None
 
     def holding(self) -> Holding | None:
         """What the index holds; None before the first pass."""
@@ -201,11 +208,28 @@ class Assembly:
                 found.append(self._connectors.feed(kind, options, self.settings, source=source, source_options=parts.options))
         return found
 
+    def directory(self) -> CachedDirectory | None:
+        """The directory of `[access.graph]`, whose answers are kept for `cache_seconds` (default 300); None where none is configured."""
+        section = self.settings.access.graph
+        if section is not None and self._directory is None:
+            options = section.options
+            seconds = options.pop("cache_seconds", 300)
+            if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+                raise ConfigError(f"[access.graph] cache_seconds = {seconds!r} must be a number: how long a revocation may go unnoticed")
+            self._directory = CachedDirectory(self._connectors.directory(section.type, options, self.settings), seconds=seconds)
+        return self._directory
+
     async def close(self) -> None:
         """Give back everything that was built."""
         if self._parsers is not None:
             await self._parsers.close()
-        parts: list[Source | Embedder | Store] = [*(self._sources or []), *self._embedders.values(), *self._stores.values()]
+        parts: list[Source | Embedder | Store | CachedDirectory] = [
+            *(self._sources or []),
+            *self._embedders.values(),
+            *self._stores.values(),
+        ]
+        if self._directory is not None:
+            parts.append(self._directory)
         for part in parts:
             await part.close()
         if self.ledger.shared:

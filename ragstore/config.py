@@ -60,6 +60,8 @@ class AccessSettings(_Section):
     assignments: str | None = None
     role_definitions: str | None = None
     deny_assignments: str | None = None
+    graph: ConnectorSettings | None = None
+    """The directory that is asked for groups and custom security attributes, where a token does not hold them."""
     accounts: tuple[str, ...] = ()
     max_age_hours: float | None = Field(default=None, gt=0, le=24 * 366, description="since a blob's attributes were looked at")
     audit: str | None = Field(default=None, description="file that every answer is recorded in")
@@ -148,6 +150,9 @@ def from_mapping(data: Mapping[str, Any], *, base: Path, environ: Mapping[str, s
     for section, default in _DEFAULT_TYPES.items():
         if isinstance(merged.get(section), dict):
             merged[section] = {"type": default, **merged[section]}
+    access = merged.get("access")
+    if isinstance(access, dict) and isinstance(access.get("graph"), Mapping):
+        merged["access"] = {**access, "graph": {"type": "graph", **access["graph"]}}
     try:
         return Settings.model_validate({**merged, "base": base})
     except ValidationError as error:
@@ -189,5 +194,6 @@ def _problem(item: Mapping[str, Any]) -> str:
     if where[-1:] == ["type"] and item["type"] == "missing":
         return f'[{where[0]}] needs a type, such as type = "{_DEFAULT_TYPES.get(where[0], "folder")}"'
     if item["type"] in _NO_TABLE and where[0] in Settings.model_fields:
-        return f"{where[0]!r} must be a section, not a value: write [{where[0]}] and its keys below it"
+        place = "access.graph" if where[:2] == ["access", "graph"] else where[0]
+        return f"{place!r} must be a section, not a value: write [{place}] and its keys below it"
     return f"{'.'.join(where)}: {item['msg']}"

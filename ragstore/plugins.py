@@ -6,11 +6,19 @@ import difflib
 import inspect
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Literal, get_type_hints
+from typing import Any, Final, Literal, get_type_hints
 
 from ragstore.errors import ConfigError
 
-Kind = Literal["sources", "feeds", "embedders", "stores"]
+Kind = Literal["sources", "feeds", "embedders", "stores", "directories"]
+
+_ONE: Final[Mapping[Kind, str]] = {
+    "sources": "source",
+    "feeds": "feed",
+    "embedders": "embedder",
+    "stores": "store",
+    "directories": "directory",
+}
 
 _EXTRAS = {
     "azure": "azure",
@@ -37,14 +45,19 @@ def load(kind: Kind, name: str) -> Any:  # noqa: ANN401 - the caller knows which
     if not found:
         near = difflib.get_close_matches(name, names(kind), n=1)
         hint = f"did you mean {near[0]!r}? Known" if near else "known"
-        raise ConfigError(f"no {kind[:-1]} of type {name!r}; {hint}: {', '.join(names(kind))}")
+        raise ConfigError(f"no {_ONE[kind]} of type {name!r}; {hint}: {', '.join(names(kind))}")
     try:
         return found[0].load()
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         extra = _EXTRAS.get(missing)
         remedy = f"pip install 'ragstore[{extra}]'" if extra else f"the module {missing!r}, see {_origin(found[0])}"
-        raise ConfigError(f"the {kind[:-1]} {name!r} needs a package that is not installed: {remedy}") from error
+        raise ConfigError(f"the {_ONE[kind]} {name!r} needs a package that is not installed: {remedy}") from error
+
+
+def _section(kind: Kind) -> str:
+    """Where the options of this kind of connector stand in the configuration."""
+    return "access.graph" if kind == "directories" else _ONE[kind]
 
 
 def _origin(entry: EntryPoint) -> str:
@@ -65,7 +78,7 @@ def build(kind: Kind, name: str, options: Mapping[str, object], **context: objec
         hints = get_type_hints(cls.__init__)
     except NameError as error:
         raise ConfigError(
-            f"the {kind[:-1]} {name!r} cannot be built: {error.name!r} in the types of its constructor must be imported at run time, "
+            f"the {_ONE[kind]} {name!r} cannot be built: {error.name!r} in the types of its constructor must be imported at run time, "
             "not under TYPE_CHECKING, because options are checked by these types"
         ) from error
     parameters = [p for p in inspect.signature(cls).parameters.values() if p.kind is not p.VAR_KEYWORD]
@@ -75,11 +88,11 @@ def build(kind: Kind, name: str, options: Mapping[str, object], **context: objec
         if option not in fields:
             near = difflib.get_close_matches(option, fields, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(fields))}"
-            raise ConfigError(f"[{kind[:-1]}] type = {name!r} has no option {option!r}; {hint}")
+            raise ConfigError(f"[{_section(kind)}] type = {name!r} has no option {option!r}; {hint}")
     model = create_model(name, __config__=ConfigDict(arbitrary_types_allowed=True), **fields)  # type: ignore[call-overload]
     try:
         checked = model(**options)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
-        raise ConfigError(f"[{kind[:-1]}] type = {name!r}: {problems}") from error
+        raise ConfigError(f"[{_section(kind)}] type = {name!r}: {problems}") from error
     return cls(**{field: getattr(checked, field) for field in fields}, **wanted)

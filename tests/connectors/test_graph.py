@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from ragstore import plugins
 from ragstore.access.claims import principal_of_claims
 from ragstore.access.directory import CachedDirectory
+from ragstore.assembly import Connectors
+from ragstore.blocking import Index
+from ragstore.config import Settings, from_mapping
+from ragstore.contracts import GroupResolver
 from ragstore.errors import AccessError, ConfigError, TransientError
+from ragstore.models import Principal
 from ragstore_azure import GraphDirectory
 from tests.fakes.graph import ATTRIBUTES, GROUPS, Account, Answer, GraphServer, TokenSource
 
@@ -290,3 +298,56 @@ async def test_a_token_with_an_overage_marker_leads_to_all_groups(graph: GraphSe
     assert first.groups == set(MANY)
     assert first.attributes["Engineering_NumVendors"] == (4,)
     assert len(graph.requests) == 4
+
+
+class LetIn(Connectors):
+    """Opens the directory with a token instead of asking azure-identity."""
+
+    def __init__(self, credential: TokenSource) -> None:
+        self.credential = credential
+
+    @override
+    def directory(self, kind: str, options: Mapping[str, Any], settings: Settings) -> GroupResolver:
+        built: GroupResolver = plugins.build("directories", kind, options, base=settings.base, credential=self.credential)
+        return built
+
+
+def settings_of(folder: Path, access: Mapping[str, Any]) -> Settings:
+    return from_mapping({"access": {"mode": "open", **access}, "store": {"type": "memory"}}, base=folder, environ={})
+
+
+def test_an_index_asks_the_configured_directory_and_keeps_the_answer(graph: GraphServer, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path, {"graph": {"url": graph.url, "attributes": False, "cache_seconds": 60}})
+    with Index(settings, connectors=LetIn(graph.credential(GROUPS))) as index:
+        for _ in range(2):
+            alice = index.principal_of_claims({"oid": ALICE, "hasgroups": True}, environment={"isPrivateLink": True})
+            assert alice == Principal(id=ALICE, name=ALICE, groups=frozenset(MANY[:3]), environment={"isPrivateLink": True})
+    assert len(graph.requests) == 1
+
+
+def test_an_index_without_a_directory_takes_what_a_token_says_and_nothing_less(tmp_path: Path) -> None:
+    with Index(settings_of(tmp_path, {})) as index:
+        assert index.principal_of_claims({"oid": ALICE, "groups": MANY[:1]}).groups == set(MANY[:1])
+        with pytest.raises(AccessError, match=r"access\.graph"):
+            index.principal_of_claims({"oid": ALICE, "hasgroups": True})
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"cache_seconds": "5 minutes"}, "cache_seconds"),
+        ({"cache_seconds": -1}, "0 to 86400"),
+        ({"type": "grap"}, "no directory of type 'grap'; did you mean 'graph'"),
+        ({"membreship": "x"}, r"\[access.graph\] type = 'graph' has no option 'membreship'; did you mean 'membership'"),
+        ({"membership": "memberOf"}, r"\[access.graph\] type = 'graph': membership"),
+        ({"credential": "secret"}, "no option 'credential'"),
+    ],
+)
+def test_a_directory_that_is_configured_wrongly_says_where(tmp_path: Path, section: dict[str, Any], message: str) -> None:
+    with Index(settings_of(tmp_path, {"graph": section})) as index, pytest.raises(ConfigError, match=message):
+        index.principal_of_claims({"oid": ALICE, "groups": []})
+
+
+def test_a_directory_is_configured_in_a_section(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"write \[access\.graph\]"):
+        settings_of(tmp_path, {"graph": "graph"})
