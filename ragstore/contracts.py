@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,6 +54,28 @@ class Source(Protocol):
 
     async def close(self) -> None:
         """Give back connections. Nothing else may be called afterwards."""
+        ...
+
+
+@runtime_checkable
+class AclSource(Protocol):
+    """What a `Source` can do besides whose account may have a hierarchical namespace, in which folders have ACLs of their own.
+
+    There the access attributes of every blob have an ACL, in the words of `ragstore.access.acl`: one that cannot be read is `UNREADABLE`,
+    never None. Errors are translated as of `Source`.
+    """
+
+    @property
+    def acl_reads(self) -> int:
+        """How many ACLs were asked for one by one so far, of blobs and of folders."""
+        ...
+
+    async def hierarchical(self) -> bool:
+        """Whether the account has a hierarchical namespace."""
+        ...
+
+    async def folder_acls(self, folders: Collection[str]) -> Mapping[str, str]:
+        """The ACL of each of these folders, by path; the root's is empty. One that is not there, or cannot be read, is `UNREADABLE`."""
         ...
 
 

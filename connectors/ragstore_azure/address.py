@@ -91,6 +91,15 @@ def checked_container(name: str) -> str:
     return name
 
 
+def dfs_endpoint(blob_endpoint: str) -> str | None:
+    """The endpoint of the same account for hierarchical namespaces; None where an emulator or a domain of one's own does not tell."""
+    parts = urlsplit(blob_endpoint)
+    host = parts.hostname or ""
+    if is_path_style(host) or ".blob." not in host:
+        return None
+    return f"{parts.scheme}://{parts.netloc.replace('.blob.', '.dfs.', 1)}"
+
+
 def is_path_style(host: str) -> bool:
     """Emulators have the account's name in the path, because it cannot stand before an address."""
     try:

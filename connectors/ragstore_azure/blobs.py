@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,15 +13,17 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from azure.core import MatchConditions
 from azure.storage.blob.aio import ContainerClient
 
+from ragstore.access.acl import UNREADABLE
 from ragstore.errors import ConfigError, PoisonError, TransientError
 from ragstore.globs import Globs
 from ragstore.models import BlobState, FetchedBlob
 from ragstore.spool import SpoolFile
 from ragstore_azure.credentials import CredentialVariables, identity_credential, open_access
+from ragstore_azure.datalake import PathAcls
 from ragstore_azure.download import RANGE_BYTES, ByteBudget, download
 from ragstore_azure.errors import BlobChangedError, BlobMissingError
 from ragstore_azure.listing import Listing, tags_refused
-from ragstore_azure.properties import ACL_HEADER, is_addressable, is_folder, is_possible, state_of_head
+from ragstore_azure.properties import acl_of_headers, is_addressable, is_folder, is_possible, state_of_head, tells_of_acls
 from ragstore_azure.retries import Patience
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ _API_VERSION: Final = "2023-11-03"
 """Has all that is used here, is known to Azurite from 3.28 on, and keeps what is on the wire the same whatever SDK is installed."""
 _ATTEMPTS: Final = 5
 _BUDGET: Final = 8 * RANGE_BYTES
+_HELD: Final = 256
+"""Listed blobs whose ACLs are asked for together."""
 
 
 class AzureBlobSource:
@@ -45,6 +51,8 @@ class AzureBlobSource:
     - `max_bytes`: larger blobs are listed, but `fetch` refuses them as `too_large`.
     - `tags`: false leaves index tags unread, so that every access condition over them sees none.
     - `parallel`: how many ranges of 8 MB of one blob are read at once; all downloads together hold at most 64 MB.
+    - `hierarchical`: whether the account has a hierarchical namespace (ADLS Gen2), where blobs and folders have ACLs and no index tags;
+      without it the service is asked. `dfs_url`: the account's dfs endpoint, where the url does not tell it.
 
     Index tags, metadata and the ACL are read after the content, and before the ETag is compared once more. Folders of a hierarchical
     namespace are no blobs. A path that a URL cannot carry unchanged (`.` or `..` as a segment, a backslash) is listed, and `fetch` refuses
@@ -67,6 +75,8 @@ class AzureBlobSource:
         account_key_env: str | None = None,
         tags: bool = True,
         parallel: int = 4,
+        hierarchical: bool | None = None,
+        dfs_url: str | None = None,
     ) -> None:
         if max_bytes < 1 or parallel < 1:
             raise ConfigError(f"max_bytes = {max_bytes} and parallel = {parallel} must both be above 0")
@@ -82,7 +92,9 @@ class AzureBlobSource:
         self._tags = tags
         self._parallel = parallel
         self._budget = ByteBudget(_BUDGET)
-        self._has_acls: bool | None = None
+        self._hierarchical = hierarchical
+        self._is_told = hierarchical is not None
+        self._heads_lack_acls = False
         self._identity = identity_credential() if access.credential is None else None
         self._client = ContainerClient(
             access.address.endpoint,
@@ -91,25 +103,21 @@ class AzureBlobSource:
             api_version=_API_VERSION,
             retry_total=0,  # see Patience
         )
+        self._acls = PathAcls(access.address, access.credential or self._identity, dfs_url=dfs_url, api_version=_API_VERSION)
 
     async def list(self, *, below: str = "") -> AsyncIterator[BlobState]:
         """Every blob that the options admit, as of `Source.list`, in the order of the service.
 
         Raises `ConfigError` for a missing container or right and `TransientError` for an outage, never an early end.
         """
+        acls = await self.hierarchical()
         listing = self._listing()
-        if self._has_acls is None:
-            await self._find_out_about_acls(listing)
-        acls = self._has_acls is True
         # Whichever is longer asks the service for less; a path must start with both.
         prefix = max(self._prefix, below, key=len)
         admits = partial(self._wants_below, below)
-        async for state in listing.blobs(prefix=prefix, admits=admits, acls=acls):
-            if acls and state.access.acl is None:
-                acl = await self._acl(state.id.path)
-                yield replace(state, access=replace(state.access, acl=acl))
-            else:
-                yield state
+        states = listing.blobs(prefix=prefix, admits=admits, acls=acls)
+        async for state in self._with_acls(states) if acls else states:
+            yield state
 
     async def state(self, path: str) -> BlobState | None:
         """The blob as it is now, as of `Source.state`. Raises as `list` does, and `PoisonError` for a blob that cannot be read at all."""
@@ -167,8 +175,31 @@ class AzureBlobSource:
         """Whether a blob of this path would be one of the source's, by its prefix and globs. Asks nobody."""
         return path.startswith(self._prefix) and self._globs.admits(path)
 
+    @property
+    def acl_reads(self) -> int:
+        """As of `AclSource.acl_reads`."""
+        return self._acls.reads
+
+    async def hierarchical(self) -> bool:
+        """As of `AclSource.hierarchical`; the service is asked once, and a blob where the service does not say. Raises as `list` does."""
+        if self._hierarchical is None:
+            try:
+                account = await self._call(self._client.get_account_information, "asking what kind of account it is")
+                said: object = account.get("is_hns_enabled")
+                self._hierarchical = said if isinstance(said, bool) else None
+            except ConfigError:
+                self._hierarchical = None  # who may read blobs may not always ask this
+        if self._hierarchical is None:
+            await self._find_out_about_acls()
+        return self._hierarchical is True
+
+    async def folder_acls(self, folders: Collection[str]) -> Mapping[str, str]:
+        """As of `AclSource.folder_acls`; one request for each."""
+        return await self._acls.folders(folders, self.patience)
+
     async def close(self) -> None:
         """Close the connections."""
+        await self._acls.close()
         await self._client.close()
         if self._identity is not None:
             await self._identity.close()
@@ -177,46 +208,85 @@ class AzureBlobSource:
         return path.startswith(below) and self.admits(path)
 
     def _listing(self) -> Listing:
-        return Listing(client=self._client, account=self.account, container=self.container, patience=self.patience, tags=self._tags)
+        return Listing(client=self._client, account=self.account, container=self.container, patience=self.patience, tags=self._has_tags)
 
-    async def _head(self, path: str, tags: Mapping[str, str] | None = None) -> BlobState | None:
-        """The blob without tags, or with the given ones; None where there is none."""
+    @property
+    def _has_tags(self) -> bool:
+        """Accounts with a hierarchical namespace have none, and refuse to be asked."""
+        return self._tags and not self._hierarchical
+
+    async def _head(self, path: str, *, tags: Mapping[str, str] | None = None, acl: str | None = None) -> BlobState | None:
+        """The blob without tags, or with the given ones; None where there is none. `acl` counts where the response tells none."""
         blob = self._client.get_blob_client(path)
-        acl: str | None = None
+        headers: Mapping[str, str] = {}
 
-        def keep_acl(response: PipelineResponse[HttpRequest, AsyncHttpResponse]) -> None:
-            nonlocal acl
-            acl = response.http_response.headers.get(ACL_HEADER)
+        def keep(response: PipelineResponse[HttpRequest, AsyncHttpResponse]) -> None:
+            nonlocal headers
+            headers = response.http_response.headers
 
         try:
-            properties = await self._call(lambda: blob.get_blob_properties(raw_response_hook=keep_acl), f"looking at {path!r}")
+            properties = await self._call(lambda: blob.get_blob_properties(raw_response_hook=keep), f"looking at {path!r}")
         except BlobMissingError:
             return None
-        self._has_acls = acl is not None
-        state = state_of_head(properties, path, account=self.account, container=self.container, tags=tags or {}, acl=acl)
+        told = self._acl_of_head(headers)
+        if told is None and self._hierarchical:
+            told = UNREADABLE if acl is None else acl
+        state = state_of_head(properties, path, account=self.account, container=self.container, tags=tags or {}, acl=told)
         return None if is_folder(state) else state
 
-    async def _find_out_about_acls(self, listing: Listing) -> None:
+    def _acl_of_head(self, headers: Mapping[str, str]) -> str | None:
+        """What the headers tell, and with it whether the account has ACLs; where an option says so, they are not asked."""
+        if not self._is_told and not self._hierarchical:
+            self._hierarchical = tells_of_acls(headers)
+        acl = acl_of_headers(headers) if self._hierarchical else None
+        self._heads_lack_acls = self._heads_lack_acls or (self._hierarchical is True and acl is None)
+        return acl
+
+    async def _find_out_about_acls(self) -> None:
         """Look at blobs until one tells whether the account has ACLs, which only a HEAD does; the first one, as a rule."""
-        async for state in listing.blobs(prefix=self._prefix, admits=is_addressable, acls=False, page_size=10):
-            await self._acl(state.id.path)
-            if self._has_acls is not None:
+        async for state in self._listing().blobs(prefix=self._prefix, admits=is_addressable, acls=False, page_size=10):
+            try:
+                await self._head(state.id.path)
+            except PoisonError:
+                continue  # whoever fetches this blob will hear of it
+            if self._hierarchical is not None:
                 return
 
-    async def _acl(self, path: str) -> str | None:
-        """The ACL that a listing does not tell, where there is one."""
-        if not is_addressable(path):
-            return None
+    async def _with_acls(self, states: AsyncIterator[BlobState]) -> AsyncIterator[BlobState]:
+        """The same blobs, each with its ACL: what the listing does not tell is asked for by path, many at a time."""
+        held: deque[BlobState] = deque()
+        async for state in states:
+            held.append(state)
+            if len(held) == _HELD:
+                for known in await self._fill(held):
+                    yield known
+                held.clear()
+        for known in await self._fill(held):
+            yield known
+
+    async def _fill(self, states: Collection[BlobState]) -> Sequence[BlobState]:
+        async def one(state: BlobState) -> BlobState:
+            if state.access.acl is not None:
+                return state
+            acl = await self._acls.file(state.id.path, self.patience) or UNREADABLE  # it may be gone since
+            return replace(state, access=replace(state.access, acl=acl))
+
         try:
-            head = await self._head(path)
-        except PoisonError:
-            return None  # the listing goes on; whoever fetches this blob will hear of it
-        return head.access.acl if head is not None else None
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(state)) for state in states]
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None  # the others were cancelled by it
+        return [task.result() for task in tasks]
 
     async def _described(self, path: str) -> BlobState | None:
-        """Tags first and the rest after them, so that tags of an ETag that both precedes and follows them belong to it."""
-        if not self._tags:
-            return await self._head(path)
+        """Tags and ACL first and the rest after them, so that those of an ETag that both precedes and follows them belong to it."""
+        acl: str | None = None
+        if self._heads_lack_acls:
+            acl = await self._acls.file(path, self.patience)
+            if acl is None:
+                return None
+        if not self._has_tags:
+            return await self._head(path, acl=acl)
         blob = self._client.get_blob_client(path)
         try:
             tags = await self._call(blob.get_blob_tags, f"reading the index tags of {path!r}")
@@ -226,13 +296,15 @@ class AzureBlobSource:
             if await self._head(path) is None:
                 return None
             raise tags_refused(self._name) from error
-        return await self._head(path, tags)
+        return await self._head(path, tags=tags, acl=acl)
 
     async def _state_by_listing(self, path: str) -> BlobState | None:
         """For a path that no request can name. A name sorts before all that it is a prefix of."""
-        acls = self._has_acls is True
+        acls = self._hierarchical is True
         async for state in self._listing().blobs(prefix=path, admits=lambda _name: True, acls=acls, page_size=1):
-            return state if state.id.path == path else None
+            if state.id.path != path:
+                return None
+            return (await self._fill([state]))[0] if acls else state
         return None
 
     def _refuse(self, state: BlobState) -> None:

@@ -12,10 +12,13 @@ from xml.etree.ElementTree import Element
 
 from azure.storage.blob import BlobProperties
 
+from ragstore.access.acl import acl_text
 from ragstore.models import AccessAttributes, BlobId, BlobState
 
-ACL_HEADER: Final = "x-ms-acl"
-"""Sent by accounts with a hierarchical namespace only (Get Blob Properties, version 2020-06-12 and later)."""
+_HEADERS: Final = ("x-ms-owner", "x-ms-group", "x-ms-permissions", "x-ms-acl")
+"""Sent by accounts with a hierarchical namespace only (Get Blob Properties; `x-ms-acl` in version 2023-11-03 and later)."""
+_ELEMENTS: Final = ("Owner", "Group", "Permissions", "Acl")
+"""In a listing with `include=permissions`, version 2020-06-12 and later, of such accounts."""
 _ARCHIVE: Final = "Archive"
 _LONGEST_NAME: Final = 1024
 _IN_NO_NAME: Final = re.compile(r"[\0\ud800-\udfff]")
@@ -69,7 +72,7 @@ def state_of_listed(blob: Element, path: str, *, account: str, container: str) -
             tags=tags,
             metadata=_metadata((field.tag, field.text) for field in blob.iterfind("Metadata/*")),
             encryption_scope=said.get("EncryptionScope"),
-            acl=said.get("Acl"),
+            acl=_told(said, _ELEMENTS),
         ),
         archived=said.get("AccessTier") == _ARCHIVE,
     )
@@ -80,6 +83,22 @@ def listed_path(blob: Element) -> str:
     name = blob.find("Name")
     text = (name.text or "") if name is not None else ""
     return unquote(text) if name is not None and name.get("Encoded") == "true" else text
+
+
+def tells_of_acls(headers: Mapping[str, str]) -> bool:
+    """Whether a response to a HEAD shows that the account has a hierarchical namespace."""
+    return any(headers.get(name) for name in _HEADERS)
+
+
+def acl_of_headers(headers: Mapping[str, str]) -> str | None:
+    """The ACL that a response to a HEAD tells, as `ragstore.access.acl` writes it; None where it does not tell all that is needed."""
+    return _told(headers, _HEADERS)
+
+
+def _told(said: Mapping[str, str | None], names: tuple[str, str, str, str]) -> str | None:
+    owner, group, permissions, acl = (said.get(name) for name in names)
+    # What cannot be read is asked for once more, at the endpoint that is made for it.
+    return acl_text(owner=owner, group=group, permissions=permissions, acl=acl) or None
 
 
 def is_folder(state: BlobState) -> bool:

@@ -14,7 +14,7 @@ from ragstore.testing.sources import files_in, listed
 from ragstore_azure import AzureBlobSource
 from ragstore_azure.download import RANGE_BYTES
 from ragstore_azure.retries import Patience
-from tests.fakes.azure_proxy import AzureProxy, Fault, Request, Response, refusal, with_headers, with_text
+from tests.fakes.azure_proxy import AzureProxy, Fault, Request, Response, refusal, with_text
 
 if TYPE_CHECKING:
     from tests.conftest import Azurite
@@ -311,41 +311,6 @@ async def test_a_blob_under_its_writers_own_key_is_poison(source: AzureBlobSourc
     with pytest.raises(PoisonError) as caught:
         await source.fetch("a.md", spool)
     assert caught.value.kind == "encrypted"
-
-
-# -- hierarchical namespaces, which Azurite does not have
-
-
-async def test_acls_are_read_where_the_account_has_them(
-    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient, spool: Path
-) -> None:
-    acl = "user::rw-,user:8a2c:r--,group::r--,mask::r--,other::---"
-    await blobs.upload_blob("a.md", b"x")
-    await blobs.upload_blob("b.md", b"x")
-    proxy.add(Fault(matches=lambda request: request.method == "HEAD", times=MANY, rewrite=with_headers({"x-ms-acl": acl})))
-    proxy.add(
-        Fault(
-            matches=lambda request: "permissions" in request.query.get("include", ""),
-            times=MANY,
-            rewrite=with_text("</Properties>", f"<Acl>{acl}</Acl></Properties>"),
-        )
-    )
-    found = await listed(source)
-    fetched = await source.fetch("a.md", spool)
-    assert fetched is not None
-    assert fetched.state == await source.state("a.md") == found["a.md"]
-    assert fetched.state.access.acl == found["b.md"].access.acl == acl
-    heads = sum(request.method == "HEAD" for request in proxy.requests)
-    await listed(source)
-    assert sum(request.method == "HEAD" for request in proxy.requests) == heads, "a listing asks for ACLs page by page"
-
-
-async def test_acls_that_a_listing_lacks_are_asked_for_one_by_one(
-    source: AzureBlobSource, proxy: AzureProxy, blobs: ContainerClient
-) -> None:
-    await blobs.upload_blob("a.md", b"x")
-    proxy.add(Fault(matches=lambda request: request.method == "HEAD", times=MANY, rewrite=with_headers({"x-ms-acl": "user::rw-"})))
-    assert (await listed(source))["a.md"].access.acl == "user::rw-"
 
 
 # -- names
