@@ -116,9 +116,7 @@ class Index:
     ) -> Principal:
         """See `AsyncIndex.principal_of_claims`."""
         return self._loop.run(
-            self._index.principal_of_claims(
-                claims, groups_claim=groups_claim, ids=ids, attributes=attributes, environment=environment
-            )
+            self._index.principal_of_claims(claims, groups_claim=groups_claim, ids=ids, attributes=attributes, environment=environment)
         )
 
     def search(

@@ -202,9 +202,7 @@ class AsyncIndex:
         See `ragstore.access.claims.principal_of_claims`. Raises `AccessError` where the groups cannot be had as a whole.
         """
         directory = self._assembly.directory()
-        return await read_claims(
-            claims, directory, groups_claim=groups_claim, ids=ids, attributes=attributes, environment=environment
-        )
+        return await read_claims(claims, directory, groups_claim=groups_claim, ids=ids, attributes=attributes, environment=environment)
 
     async def search(
         self,
