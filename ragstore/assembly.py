@@ -18,6 +18,7 @@ from ragstore.config import ConnectorSettings, Settings
 from ragstore.contracts import Embedder, Feed, GroupResolver, Source, Store
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.parts import Parts
+from ragstore.ingest.purge import Places
 from ragstore.ledger import Ledger
 from ragstore.ledger.connection import spool_folder, state_folder
 from ragstore.parsing import ParserPool
@@ -184,6 +185,19 @@ class Assembly:
             chunker=self._chunker(embedder),
             parsers=self._parser_pool(),
             spool=self._spool,
+        )
+
+    def places(self) -> Places:
+        """Where anything of a blob may be. An embedder is built only where another one than that of the index is configured."""
+        holding, section = self.holding(), self.settings.embedder
+        held = [] if holding is None else [holding]
+        if holding is not None and (holding.type, dict(holding.options)) != (section.type, dict(section.options)):
+            held.append(self.configured())  # a `--reembed` that was stopped has filled some of it
+        return Places(
+            ledger=self.ledger,
+            stores=list({each.collection: self.store(each) for each in held}.values()),
+            spool=state_folder(self.settings.ledger.url, self.settings.base) / "spool",
+            sources=self.sources() if self.settings.source else [],
         )
 
     def sources(self) -> list[Source]:

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +18,16 @@ from ragstore.errors import ConfigError
 
 _FORMS: Final = "'sqlite:///.ragstore/ledger.db' (the default) or 'postgresql://USER@HOST/DATABASE'"
 _POSTGRESQL: Final = frozenset({"postgresql", "postgres"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scrubbed:
+    """How the database's files are after `Connections.scrub`."""
+
+    files: tuple[Path, ...] = ()
+    """On this machine, so that they may be searched; none where it is a server's."""
+    blocked: str = ""
+    """What still holds old pages, and what to do about it; empty where nothing does."""
 
 
 class Connections(Protocol):
@@ -44,6 +55,10 @@ class Connections(Protocol):
 
     def lock_for_writing(self) -> AbstractContextManager[None]:
         """Be the one process that writes. Raises `IndexLockedError`. Nothing to do where `shared`."""
+        ...
+
+    def scrub(self) -> Scrubbed:
+        """Write the file anew, so that nothing of deleted rows is in it. In PostgreSQL that is for its administrator to do."""
         ...
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from ragstore.errors import ConfigError
 from ragstore.ledger import schema
+from ragstore.ledger.connection import Scrubbed
 from ragstore.ledger.outages import translated
 
 FENCE: ContextVar[Callable[[], None] | None] = ContextVar("ragstore_fence", default=None)
@@ -90,6 +91,10 @@ class PostgresConnections:
     def lock_for_writing(self) -> AbstractContextManager[None]:
         """Several may write."""
         return nullcontext()
+
+    def scrub(self) -> Scrubbed:
+        """Nothing: dead rows go with the next VACUUM FULL, and with old WAL and backups, which are the administrator's."""
+        return Scrubbed()
 
     def close(self) -> None:
         """Give back connections; one that a thread still uses is closed when it is done with it."""

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -16,7 +16,11 @@ from sqlalchemy.pool import NullPool
 
 from ragstore.errors import ConfigError, IndexLockedError
 from ragstore.ledger import schema
+from ragstore.ledger.connection import Scrubbed
 from ragstore.ledger.failures import not_writable, translated
+
+_READERS_MAY_TAKE: Final = 5_000
+"""Milliseconds that `scrub` waits for other processes to end what they read."""
 
 
 class SQLiteConnections:
@@ -87,6 +91,19 @@ class SQLiteConnections:
             yield
         finally:
             self._lock.release()
+
+    def scrub(self) -> Scrubbed:
+        """Write the file anew and cut off its log. Needs room on the disk for both at once, and as much for temporary files."""
+        # Deleted rows leave their bytes in free pages, in the gaps of full ones, and in the log: https://sqlite.org/pragma.html#pragma_secure_delete
+        with translated(self._file), self._writing, self._engine.connect() as pooled:
+            connection = pooled.execution_options(isolation_level="AUTOCOMMIT")
+            for statement in ("PRAGMA secure_delete=ON", "PRAGMA temp_store=FILE", f"PRAGMA busy_timeout={_READERS_MAY_TAKE}", "VACUUM"):
+                connection.exec_driver_sql(statement)
+            held = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0]
+            connection.invalidate()  # what was set here is for this alone
+        files = [file for file in (self._file, Path(f"{self._file}-wal"), Path(f"{self._file}-journal")) if file.exists()]
+        blocked = f"the log of {str(self._file)!r}, from which another process reads: let that end, and run this again" if held else ""
+        return Scrubbed(files=tuple(files), blocked=blocked)
 
     def close(self) -> None:
         """Give back connections."""
