@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "connectors/README.md"]
-COMMANDS = ["demo", "failures", "index", "init", "plan", "prompt", "search", "status", "verify", "worker"]
+COMMANDS = ["demo", "failures", "index", "init", "plan", "prompt", "purge", "search", "status", "verify", "worker"]
 
 
 def _blocks(language: str, text: str = README) -> list[str]:
