@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from typing_extensions import override
 
-from ragstore.access.ids import IdList, ids_of, split_ids
+from ragstore.access.explanation import Explanation, Reason
+from ragstore.access.ids import IdList, ids_of, parse_id, shorten, split_ids
 from ragstore.access.labels import columns_of
 from ragstore.access.rules import parse_rules
 from ragstore.access.watched import WatchedFile
@@ -23,11 +23,7 @@ from ragstore.models import AccessAttributes, AccessColumns, Principal
 _COLUMNS_VERSION: Final = 1
 """Raised when the same attributes would give other columns, so that every index is retagged once."""
 
-_MODES: Final = ("open", "groups", "azure")
 _GROUP_OPTIONS: Final = ("metadata_key", "tag_key", "rules")
-_ELSEWHERE: Final = ("audit", "max_age_hours")
-"""Options that hold in every mode, and are not the policy's."""
-_OPTIONS: Final = ("mode", "principals", *_GROUP_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +75,10 @@ class Policy(Protocol):
         """Whether this principal may read a blob with these attributes. Raises `AccessError` as `filter_for` does."""
         ...
 
+    def explain(self, principal: Principal, attributes: AccessAttributes) -> Explanation:
+        """Why `grants` says what it says, for whoever may see the policy. Raises `AccessError` as `filter_for` does."""
+        ...
+
 
 class OpenPolicy(Policy):
     """Every principal that has an id reads everything."""
@@ -88,7 +88,7 @@ class OpenPolicy(Policy):
     @property
     @override
     def fingerprint(self) -> str:
-        return _digest("open")
+        return digest_of_columns("open")
 
     @override
     def columns(self, attributes: AccessAttributes, *, media_type: str) -> AccessColumns:
@@ -109,6 +109,12 @@ class OpenPolicy(Policy):
     @override
     def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
         return bool(principal.id.strip())
+
+    @override
+    def explain(self, principal: Principal, attributes: AccessAttributes) -> Explanation:
+        allowed = self.grants(principal, attributes)
+        why = "in mode 'open' every principal reads everything" if allowed else "the principal has no id, and without one nothing is read"
+        return _explanation(self.mode, principal, attributes, allowed=allowed, why=why)
 
 
 class GroupsPolicy(Policy):
@@ -145,8 +151,12 @@ class GroupsPolicy(Policy):
     @override
     def fingerprint(self) -> str:
         if self._rules:
-            return _digest("groups", "rules", self._rules.current().digest)
-        return _digest("groups", "metadata", self._metadata_key) if self._metadata_key else _digest("groups", "tag", self._tag_key or "")
+            return digest_of_columns("groups", "rules", self._rules.current().digest)
+        return (
+            digest_of_columns("groups", "metadata", self._metadata_key)
+            if self._metadata_key
+            else digest_of_columns("groups", "tag", self._tag_key or "")
+        )
 
     @override
     def columns(self, attributes: AccessAttributes, *, media_type: str) -> AccessColumns:
@@ -174,6 +184,27 @@ class GroupsPolicy(Policy):
     def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
         return not self._allowed(attributes).isdisjoint(ids_of(principal))
 
+    @override
+    def explain(self, principal: Principal, attributes: AccessAttributes) -> Explanation:
+        ids = ids_of(principal)
+        reasons = [_listed(place, listed, principal) for place, listed in self._places(attributes)]
+        allowed = self.grants(principal, attributes)
+        if allowed:
+            why = f"{next(reason.name for reason in reasons if reason.outcome == 'grants')} lists the principal or one of its groups"
+        elif not ids:
+            why = "the principal has no valid id, so that no list can hold it"
+        else:
+            why = "no list of the blob holds the principal or one of its groups" if reasons else "the blob has no list, and is nobody's"
+        return _explanation(self.mode, principal, attributes, allowed=allowed, why=why, reasons=reasons)
+
+    def _places(self, attributes: AccessAttributes) -> list[tuple[str, IdList]]:
+        """The lists that decide over the blob, each with the place where it stands."""
+        if not self._rules:
+            return self._lists(attributes)
+        rules = self._rules.current()
+        glob = rules.glob_for(attributes.path)
+        return [] if glob is None else [(f"rule {shorten(glob)}", rules.ids_for(attributes.path))]
+
     def _allowed(self, attributes: AccessAttributes) -> frozenset[str]:
         if self._rules:
             return self._rules.current().ids_for(attributes.path).granted
@@ -188,53 +219,26 @@ class GroupsPolicy(Policy):
         return [(f"tag {key!r}", split_ids(value, commas=False)) for key, value in tags]
 
 
-def open_policy(settings: Mapping[str, object], base: Path) -> Policy:
-    """The policy that the `[access]` table asks for; paths start from the folder `base`. An option that is None counts as absent.
-
-    Raises `ConfigError` for a missing or unknown mode, an unknown option, an option of another mode, or rules that cannot be read.
-    """
-    options = {key: value for key, value in settings.items() if value not in (None, ()) and key not in _ELSEWHERE}
-    mode = _mode(options)
-    for option, value in options.items():
-        if option not in _OPTIONS:
-            near = difflib.get_close_matches(option, _OPTIONS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(_OPTIONS)}"
-            raise ConfigError(f"[access] mode = {mode!r} has no option {option!r}; {hint}")
-        if not isinstance(value, (str, Path)):
-            raise ConfigError(f"[access] {option} must be a string, not {type(value).__name__}")
-    grouped = {option: str(options[option]) for option in _GROUP_OPTIONS if option in options}
-    if mode == "groups":
-        rules = grouped.get("rules")
-        return GroupsPolicy(
-            metadata_key=grouped.get("metadata_key"),
-            tag_key=grouped.get("tag_key"),
-            rules=base / rules if rules else None,
-        )
-    if grouped:
-        # Whoever wrote down who may read did not mean "everyone".
-        raise ConfigError(
-            f"[access] mode = 'open' lets every principal read everything, so {', '.join(grouped)} has no effect: "
-            "set mode = 'groups' or remove the option"
-        )
-    return OpenPolicy()
-
-
-def _mode(options: Mapping[str, object]) -> Literal["open", "groups"]:
-    mode = options.get("mode")
-    if mode == "open":
-        return "open"
-    if mode == "groups":
-        return "groups"
-    if mode == "azure":
-        raise ConfigError("[access] mode = 'azure' (role assignments, conditions and ACLs) is not available in this version; use 'groups'")
-    if mode is None:
-        raise ConfigError("[access] has no mode: write mode = 'groups', or mode = 'open' to let every principal read everything")
-    near = difflib.get_close_matches(str(mode), _MODES, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise ConfigError(f"[access] mode = {mode!r} is unknown{hint} Known: {', '.join(_MODES)}")
-
-
-def _digest(*parts: str) -> str:
+def digest_of_columns(*parts: str) -> str:
     """16 hex digits over the parts."""
     text = "\0".join((str(_COLUMNS_VERSION), *parts))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def _listed(place: str, listed: IdList, principal: Principal) -> Reason:
+    found = sorted(listed.granted & ids_of(principal))
+    why = f"it lists {', '.join(found)}" if found else f"none of its {len(listed.granted)} ids is the principal's or that of its groups"
+    return Reason(kind="list", name=place, outcome="grants" if found else "nothing", why=why, via=_via(found, principal))
+
+
+def _via(found: list[str], principal: Principal) -> str | None:
+    if not found:
+        return None
+    return "the principal itself" if parse_id(principal.id) in found else f"group {found[0]}"
+
+
+def _explanation(
+    mode: str, principal: Principal, attributes: AccessAttributes, *, allowed: bool, why: str, reasons: Iterable[Reason] = ()
+) -> Explanation:
+    blob = f"{attributes.container}/{attributes.path}"
+    return Explanation(principal=principal.id, blob=blob, mode=mode, allowed=allowed, why=why, reasons=tuple(reasons))

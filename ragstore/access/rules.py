@@ -41,6 +41,11 @@ class Rules:
         rule = self._deciding(path)
         return rule.ids if rule else NOBODY
 
+    def glob_for(self, path: str) -> str | None:
+        """The rule that decides over this path; None where nobody may read it for want of one."""
+        rule = self._deciding(path)
+        return rule.glob if rule else None
+
     def problems_for(self, path: str) -> list[str]:
         """What is wrong with the rule that decides over this path."""
         rule = self._deciding(path)

@@ -260,7 +260,18 @@ def test_fingerprints_tell_the_places_of_the_list_apart() -> None:
     ("settings", "message"),
     [
         ({}, "has no mode"),
-        ({"mode": "azure"}, "not available"),
+        ({"mode": "azure"}, "needs assignments"),
+        ({"mode": "azure", "assignments": "a.json"}, 'needs deny_assignments: .* or deny_assignments = "none"'),
+        ({"mode": "azure", "assignments": "a.json", "deny_assignments": ""}, "needs deny_assignments"),
+        ({"mode": "azure", "assignments": "a.json", "deny_assignments": "none"}, r"a\.json"),
+        ({"mode": "azure", "assignments": "none", "deny_assignments": "none"}, "cannot read"),
+        ({"mode": "azure", "assignments": "a", "deny_assignments": "none", "role_definitions": ""}, "role_definitions is empty"),
+        ({"mode": "azure", "assignments": "a", "deny_assignments": "none", "accounts": "x"}, "must be a list"),
+        ({"mode": "azure", "assignments": "a", "deny_assignments": "none", "accounts": [1]}, "must be a list"),
+        ({"mode": "azure", "assignments": "a", "deny_assignments": "none", "tag_key": "a"}, "does not read tag_key"),
+        ({"mode": "azure", "assignment": "a"}, "did you mean 'assignments'"),
+        ({"mode": "groups", "tag_key": "a", "assignments": "b"}, "does not read assignments"),
+        ({"mode": "open", "deny_assignments": "none"}, "does not read deny_assignments"),
         ({"mode": "group"}, "did you mean 'groups'"),
         ({"mode": "groups"}, "exactly one"),
         ({"mode": "groups", "tag_key": "a", "metadata_key": "b"}, "exactly one"),
@@ -279,7 +290,7 @@ def test_a_wrong_access_table_is_an_error_that_says_what_to_do(tmp_path: Path, s
 
 
 def test_options_that_are_none_count_as_absent(tmp_path: Path) -> None:
-    assert open_policy({"mode": "open", "tag_key": None, "rules": None, "assignments": None}, tmp_path).mode == "open"
+    assert open_policy({"mode": "open", "tag_key": None, "rules": None, "assignments": None, "accounts": ()}, tmp_path).mode == "open"
     assert open_policy({"mode": "groups", "tag_key": "a", "principals": "p.json"}, tmp_path).mode == "groups"
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragstore.access.azure.scopes import Accounts, AzureScope, accounts_of, parse_scope, reach_of_denial, reach_of_grant
+from ragstore.access.azure.scopes import Accounts, AzureScope, accounts_of, joined, parse_scope, reach_of_denial, reach_of_grant
 from ragstore.access.conditions.evaluation import evaluate
 from ragstore.access.conditions.resource import resource_of
 from ragstore.access.conditions.tree import Context
@@ -188,5 +188,8 @@ def test_the_condition_of_a_reach_says_the_same_and_a_denial_never_reaches_less(
     granted = reach_of_grant(scope(texts[0]), known)
     denied = reach_of_denial(scope(texts[0]), known)
     for reach in (granted, denied):
-        assert reach.covers(account, container) is (evaluate(reach.condition(), Context(resource=resource, tags=tags)) is True)
+        assert reach.covers(account, container) is (evaluate(joined([reach]), Context(resource=resource, tags=tags)) is True)
     assert denied.covers(account, container) or not granted.covers(account, container)
+    reaches = [reach_of_grant(scope(text), known) for text in texts]
+    covered = any(reach.covers(account, container) for reach in reaches)
+    assert covered is (evaluate(joined(reaches), Context(resource=resource, tags=tags)) is True)

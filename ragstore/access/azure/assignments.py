@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ragstore.access.azure.documents import Entry, EntryError, Kind, flat, guid_of, name_of, read_entries
+from ragstore.access.azure.documents import Entry, EntryError, Kind, digest_of, flat, guid_of, name_of, read_entries
 from ragstore.access.azure.scopes import AzureScope, parse_scope
 from ragstore.access.conditions.syntax import parse
 from ragstore.access.conditions.tree import Condition
@@ -90,11 +89,6 @@ def condition_of(entry: Entry, parsed: dict[str, Condition]) -> tuple[Condition 
         except ConfigError as error:
             raise EntryError(f"has a condition that does not parse: {error}") from error
     return parsed[text], text
-
-
-def digest_of(data: bytes) -> str:
-    """32 hex digits of a file's content."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _assignment(entry: Entry, name: str, parsed: dict[str, Condition]) -> Assignment:

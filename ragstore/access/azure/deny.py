@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ragstore.access.azure.assignments import condition_of, digest_of
-from ragstore.access.azure.documents import Entry, EntryError, Kind, flat, name_of, read_entries, texts
+from ragstore.access.azure.assignments import condition_of
+from ragstore.access.azure.documents import Entry, EntryError, Kind, digest_of, flat, name_of, read_entries, texts
 from ragstore.access.azure.roles import includes
 from ragstore.access.azure.scopes import AzureScope, parse_scope
 from ragstore.access.conditions.tree import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -96,6 +97,11 @@ def name_of(entry: object, number: int) -> str:
     if guid is None and isinstance(entry, dict):
         guid = guid_of(entry.get("name"))
     return f"entry {number} ({guid})" if guid else f"entry {number}"
+
+
+def digest_of(data: bytes) -> str:
+    """32 hex digits of a file's content."""
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def texts(value: object, field: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from ragstore.access.azure.documents import Entry, EntryError, Kind, flat, guid_of, name_of, read_entries, texts
+from ragstore.access.azure.documents import Entry, EntryError, Kind, digest_of, flat, guid_of, name_of, read_entries, texts
 from ragstore.access.conditions.tree import READ_ACTION, SUPERUSER_ACTION
 from ragstore.access.conditions.values import fold
 from ragstore.patterns import matches_action
@@ -47,6 +47,8 @@ class Roles:
     found: Mapping[str, Role | None]
     """By GUID in lower case; None for a definition that cannot be used."""
     problems: tuple[str, ...] = ()
+    digest: str = "built in"
+    """Changes with every byte of the file."""
 
     def get(self, guid: str) -> Role | None:
         """The role with this GUID; None where it is unresolved, and grants nothing."""
@@ -84,7 +86,7 @@ def parse_roles(data: bytes, *, file: Path) -> Roles:
             problems.append(f"{place} {error}; assignments of this role grant nothing")
         if guid is not None:
             found[guid] = role
-    return Roles(found=found, problems=tuple(problems))
+    return Roles(found=found, problems=tuple(problems), digest=digest_of(data))
 
 
 def _guid(entry: object) -> str | None:

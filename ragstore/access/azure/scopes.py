@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ragstore.access.conditions.tree import ACCOUNT, CONTAINER, And, Attribute, Comparison, Condition, Constant, Known, Not, Values
+from ragstore.access.conditions.tree import ACCOUNT, CONTAINER, And, Attribute, Comparison, Condition, Constant, Known, Not, Or, Values
 from ragstore.access.conditions.values import fold
 from ragstore.access.ids import shorten
 from ragstore.errors import ConfigError
@@ -124,19 +124,36 @@ class Reach:
             return False
         return (fold(account) in self.accounts) is not self.others
 
-    def condition(self) -> Condition:
-        """The same as a condition, which can be translated for a store."""
-        parts: list[Condition] = []
-        if self.accounts:
-            named = _same(ACCOUNT, self.accounts)
-            parts.append(Not(named) if self.others else named)
-        elif not self.others:
-            return Known(truth=False)
-        if self.container is not None:
-            parts.append(_same(CONTAINER, frozenset({self.container})))
-        if not parts:
-            return Known(truth=True)
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+
+def joined(reaches: Iterable[Reach]) -> Condition:
+    """That one of these covers the blob. Containers of one account become one set, because stores have limits."""
+    containers: dict[tuple[frozenset[str], bool], set[str] | None] = {}
+    for reach in reaches:
+        place = (reach.accounts, reach.others)
+        found = containers.setdefault(place, set())
+        if reach.container is None:
+            containers[place] = None
+        elif found is not None:
+            found.add(reach.container)
+    parts = [_place(accounts, names, others=others) for (accounts, others), names in containers.items()]
+    parts = [part for part in parts if part != Known(truth=False)]
+    if not parts or Known(truth=True) in parts:
+        return Known(truth=bool(parts))
+    return parts[0] if len(parts) == 1 else Or(tuple(parts))
+
+
+def _place(accounts: frozenset[str], containers: Iterable[str] | None, *, others: bool) -> Condition:
+    parts: list[Condition] = []
+    if accounts:
+        named = _same(ACCOUNT, accounts)
+        parts.append(Not(named) if others else named)
+    elif not others:
+        return Known(truth=False)
+    if containers is not None:
+        parts.append(_same(CONTAINER, containers))
+    if not parts:
+        return Known(truth=True)
+    return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 NOWHERE: Final = Reach()
@@ -223,7 +240,7 @@ def _within(place: Place, scope: AzureScope) -> bool:
     return place[0] == scope.subscription and scope.group in {None, place[1]}
 
 
-def _same(name: str, values: frozenset[str]) -> Condition:
+def _same(name: str, values: Iterable[str]) -> Condition:
     path, _, key = name.rpartition(":")
     attribute = Attribute(source="Resource", path=path, key=key)
     constants = Values(tuple(Constant(value) for value in sorted(values)))
