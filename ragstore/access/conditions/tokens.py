@@ -33,6 +33,7 @@ _NAME: Final = re.compile(r"[\w +\-.:=/]+")
 
 _CASE_SENSITIVE: Final = "<$key_case_sensitive$>"
 _KEYS: Final = "&$keys$&"
+_ENDING: Final = re.compile(f"(?:{re.escape(_CASE_SENSITIVE)}|{re.escape(_KEYS)})\\Z", re.IGNORECASE | re.ASCII)
 _OTHER_QUOTES: Final = frozenset('"`\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033\u00ab\u00bb\u00b4')
 _SHELL: Final = "in bash write \\$ for $, in PowerShell `$, or keep the condition in a file"
 _SHOWN_BEFORE: Final = 20
@@ -152,10 +153,10 @@ def _attribute(text: str, at: int) -> Token:
 def _named(source: SourceName, name: str, text: str, start: int) -> Attribute:
     """The attribute whose name stands at `text[start:]`."""
     plain, case_sensitive, keys = name, False, False
-    if name.lower().endswith(_CASE_SENSITIVE):
-        plain, case_sensitive = name[: -len(_CASE_SENSITIVE)], True
-    elif name.lower().endswith(_KEYS):
-        plain, keys = name[: -len(_KEYS)], True
+    if ending := _ENDING.search(name):
+        plain = name[: ending.start()]
+        keys = ending[0].startswith("&")
+        case_sensitive = not keys
     found = _NAME.match(plain)
     good = found[0] if found else ""
     if good != plain:
