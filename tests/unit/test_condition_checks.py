@@ -54,8 +54,8 @@ NOTICED = [
     (f"@Resource[{TAGS}:k] StringEquals 'x'", "ending of a tag's key", "k<$key_case_sensitive$>]"),
     ("@Environment[isPrivateLink] BoolEquals true", "a retrieval has none", "host application"),
     ("@Environment[UtcNow] DateTimeEquals '2024-05-01T12:00:00Z'", "documented with DateTimeGreaterThan", "one of these"),
-    ("@Environment[UtcNow] DateTimeLessThan '2024-05-01'", "no instant", "write a instant"),
-    (f"{TAG} StringEquals 5", "5 is no text", "write a text"),
+    ("@Environment[UtcNow] DateTimeLessThan '2024-05-01'", "no instant", "(instant"),
+    (f"{TAG} StringEquals 5", "5 is no text", "(text)"),
 ]
 
 

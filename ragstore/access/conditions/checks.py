@@ -148,7 +148,7 @@ def _comparison(node: Comparison) -> Iterator[_Pair]:
             if isinstance(item, Constant) and typed(meaning, item.value) is None:
                 yield (
                     f"{operand_text(item)} is no {meaning.noun}, so this comparison with {node.operator} is never true, and never false",
-                    f"write a {meaning.noun}, or another operator",
+                    f"write another value ({meaning.noun}), or another operator",
                 )
         if (
             isinstance(side, Attribute)
