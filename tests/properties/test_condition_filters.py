@@ -1,0 +1,129 @@
+"""A condition as a filter finds what the condition, evaluated as it was written, admits: nothing lost, and nothing more where exact."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragstore.access.conditions.reduction import next_change, reduce
+from ragstore.access.conditions.tree import Condition, Context
+from ragstore.access.conditions.values import ticks
+from ragstore.access.labels import azure_columns
+from ragstore.contracts import PutRows
+from ragstore.embedding.hashing import HashEmbedder
+from ragstore.models import AccessAttributes
+from ragstore.retrieval.candidates import Candidates, Legs
+from ragstore.testing.conditions import INSTANTS, conditions, contexts
+from ragstore.testing.rows import chunk, row
+from ragstore_lancedb import LanceDBStore, maintenance
+from tests.support.conditions import Translation, blobs, telling, truth
+
+LONG = settings().max_examples >= 1_000
+BLOBS = blobs(1_100 if LONG else 240)
+COLUMNS = [azure_columns(blob, media_type="") for blob in BLOBS]
+NUMBERS = {chunk(f"{number}"): number for number in range(len(BLOBS))}
+EMBEDDER = HashEmbedder(dimensions=32)
+TREES = st.one_of(telling(), telling(), telling(), conditions("Resource", "Principal"), conditions())
+FEW = settings(max_examples=max(25, settings().max_examples // 4))
+
+Search = Callable[[Translation, Legs], set[int]]
+
+
+@pytest.fixture(scope="module", params=["scans", "indexes"])
+def search(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Search]:
+    """Asks a LanceDB table that holds one row for each blob for all rows under a filter; with no index but the text's, or with all."""
+    indexed = request.param == "indexes"
+    store = LanceDBStore(
+        base=tmp_path_factory.mktemp("filters"),
+        collection="blobs",
+        dimensions=EMBEDDER.dimensions,
+        ann_from=200 if indexed else 10**9,
+        exact_below=0,
+    )
+
+    async def fill() -> None:
+        texts = [f"word number{number}" for number in range(len(BLOBS))]
+        vectors = await EMBEDDER.embed(texts, purpose="document")
+        rows = [
+            row(f"{number}", text=text, vector=np.asarray(vector), columns=COLUMNS[number])
+            for number, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+        ]
+        await store.apply([PutRows(rows=rows)])
+        if indexed:
+            await store.maintain(force=True)
+            assert {"vector", "labels", "label_keys", "path", "terms"} <= set(str((await store.stats()).detail["indexes"]).split(", "))
+
+    async def ask(asked: Translation, legs: Legs) -> set[int]:
+        query = Candidates(store=store, embedder=EMBEDDER, query="word", filter=asked.filter, legs=legs, fusion="max-norm")
+        return {NUMBERS[chunk_id] for chunk_id, _ in await query.best(len(BLOBS))}
+
+    with asyncio.Runner() as runner, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(maintenance, "_SCALAR_INDEXES_FROM", 0)
+        runner.run(fill())
+        yield lambda asked, legs: runner.run(ask(asked, legs))
+        runner.run(store.close())
+
+
+def test_a_store_finds_what_the_condition_admits(search: Search) -> None:
+    """Each example is as many triples of condition, context and blob as there are blobs, in each way to search."""
+    seen: Counter[str] = Counter()
+
+    @given(TREES, contexts())
+    def check(condition: Condition, context: Context) -> None:
+        asked = Translation.of(condition, context)
+        admitted = asked.admitted(BLOBS)
+        for legs in ("vector", "text", "both"):
+            asked.check(admitted, search(asked, legs))
+        seen["triples"] += len(BLOBS)
+        seen["some"] += 0 < len(admitted) < len(BLOBS)
+        seen["exact"] += asked.exact
+
+    check()
+    examples = seen["triples"] / len(BLOBS)
+    assert seen["triples"] >= 0.9 * settings().max_examples * len(BLOBS)
+    # Where nothing or everything is admitted, little is tested.
+    assert seen["some"] > 0.25 * examples
+    assert seen["exact"] > 0.5 * examples
+
+
+@given(TREES, contexts(), st.booleans())
+def test_a_filter_is_true_where_the_condition_has_the_wanted_truth(condition: Condition, context: Context, wanted: bool) -> None:  # noqa: FBT001 - drawn
+    asked = Translation.of(condition, context, wanted=wanted)
+    asked.check(asked.admitted(BLOBS), asked.matched(COLUMNS))
+
+
+@given(TREES, contexts())
+def test_a_condition_keeps_its_truth_when_it_is_folded(condition: Condition, context: Context) -> None:
+    folded = reduce(condition, context, now=None)
+    nobody = Context(action="", suboperations=frozenset())
+    assert [truth(folded, nobody, blob) for blob in BLOBS[:50]] == [truth(condition, context, blob) for blob in BLOBS[:50]]
+    assert reduce(folded, nobody, now=None) == folded
+
+
+@FEW
+@given(conditions("Environment"), contexts(), st.sampled_from(INSTANTS), st.sampled_from([-2, -1, 0, 1]))
+def test_a_folded_condition_holds_until_its_next_change(condition: Condition, context: Context, instant: str, offset: int) -> None:
+    now = (ticks(instant) or ticks(INSTANTS[0]) or 0) + offset
+    until = next_change(condition, now)
+    moments: Sequence[int] = range(now, now + 5) if until is None else range(now, min(until, now + 5))
+    results = [reduce(condition, context, now=moment) for moment in moments]
+    assert all(result == results[0] for result in results)
+
+
+@FEW
+@given(TREES, contexts())
+def test_the_blob_of_the_context_has_no_part_in_folding(condition: Condition, context: Context) -> None:
+    elsewhere = replace(context, resource={}, tags={})
+    assert reduce(condition, elsewhere, now=None) == reduce(condition, context, now=None)
+
+
+def test_equal_attributes_give_equal_columns() -> None:
+    twice = [AccessAttributes.from_json(blob.to_json()) for blob in BLOBS]
+    assert [azure_columns(blob, media_type="") for blob in twice] == COLUMNS
