@@ -7,14 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from ragstore.access.acl import acl_text
 from ragstore.access.acl_table import AclTable
 from ragstore.access.azure.policy import AzurePolicy
+from ragstore.filters import matches
+from ragstore.models import AccessAttributes, Principal
 
 READER: Final = "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
 CONTRIBUTOR: Final = "ba92f5b4-2d11-453d-a403-e96b0029c9fe"
 OWNER: Final = "b7e6dc6d-f1e8-4753-8033-0f276bb0955b"
 EVERYONE: Final = "00000000-0000-0000-0000-000000000000"
 BLOBS: Final = "Microsoft.Storage/storageAccounts/blobServices/containers/blobs"
+OPEN_FILE: Final = "user::rw-,user:alice:r--,group::---,mask::r--,other::---"
+CLOSED_FILE: Final = "user::rw-,group::---,other::---"
 SUBSCRIPTION: Final = "/subscriptions/11111111-0000-4000-8000-000000000001"
 GROUP: Final = f"{SUBSCRIPTION}/resourceGroups/rg"
 
@@ -94,3 +99,18 @@ def policy_of(
     return AzurePolicy(
         assignments=given, deny_assignments=files["deny"], role_definitions=files["roles"], accounts=accounts, acls=acls, **options
     )
+
+
+def reads(policy: AzurePolicy, principal: Principal, attributes: AccessAttributes) -> bool:
+    """What `grants` says, after the filter was found to agree."""
+    granted = policy.grants(principal, attributes)
+    scope = policy.filter_for(principal)
+    admitted = matches(scope.filter, policy.columns(attributes, media_type="text/plain"))
+    assert admitted or not granted
+    assert granted or not admitted or not scope.exact
+    return granted
+
+
+def acl(entries: str) -> str:
+    """The ACL of a file or of a folder that belongs to none of the principals here."""
+    return acl_text(owner="someone", group="somegroup", permissions=None, acl=entries)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ragstore.access.acl_table import AclTable
-from ragstore.access.azure.reader import Reader
+from ragstore.access.azure.reader import Reader, denied_by
 from ragstore.access.azure.rulebook import Denial, Grant, Rulebook
 from ragstore.access.conditions.tracing import Clause, deciding, trace
 from ragstore.access.conditions.tree import SUPERUSER_ACTION, Condition, Context
@@ -24,8 +24,9 @@ def explain(
     reading = reader.context(now=now, attributes=attributes)
     superuser = reader.context(now=now, action=SUPERUSER_ACTION, attributes=attributes)
     reasons = [_denial(denial, attributes, reading, superuser) for denial in book.denied(reader.ids)]
+    without = denied_by(reader.superuser_denied, attributes, superuser)
     for grant in book.granted(reader.ids):
-        reasons.extend(_grant(grant, principal, attributes, reading, superuser))
+        reasons.extend(_grant(grant, principal, attributes, reading, None if without else superuser))
     acls = list(_acls(table, principal, attributes))
     return Explanation(
         principal=principal.id,
@@ -52,8 +53,13 @@ def _summary(reader: Reader, reasons: Iterable[Reason], acls: list[Reason], *, a
     return f"{found}, and the ACL of {stopped.name!r} stops it" if stopped else found
 
 
-def _grant(grant: Grant, principal: Principal, attributes: AccessAttributes, reading: Context, superuser: Context) -> Iterator[Reason]:
-    """Once for the reading of blobs; again for the action that allows everything in a hierarchical namespace, where that may help."""
+def _grant(
+    grant: Grant, principal: Principal, attributes: AccessAttributes, reading: Context, superuser: Context | None
+) -> Iterator[Reason]:
+    """Once for the reading of blobs; again for the action that allows everything in a hierarchical namespace, where that may help.
+
+    `superuser` is None where that action is denied.
+    """
     role = grant.role
     if role is None:
         why = f"its role {grant.assignment.role} is unknown: name a file with the definition as [access] role_definitions"
@@ -69,7 +75,11 @@ def _grant(grant: Grant, principal: Principal, attributes: AccessAttributes, rea
         yield found
         if found.outcome == "grants":
             return
-    if by_superuser:
+    if not by_superuser:
+        return
+    if superuser is None:
+        yield _reason(grant, principal, attributes, why="a deny assignment takes away the action runAsSuperUser, which its role holds")
+    else:
         yield _decided(grant, principal, attributes, superuser, action=" for the action runAsSuperUser")
 
 

@@ -25,6 +25,7 @@ from ragstore.access.labels import azure_columns
 from ragstore.access.policy import Policy, Scope, digest_of_columns
 from ragstore.access.principals import access_digest
 from ragstore.access.watched import WatchedFile
+from ragstore.errors import AccessError
 from ragstore.filters import NEVER
 from ragstore.models import AccessAttributes, AccessColumns, Principal
 
@@ -99,7 +100,7 @@ class AzurePolicy(Policy):
     @override
     def filter_for(self, principal: Principal) -> Scope:
         now = ticks_at(self._clock())
-        table = self._acls() if self._acls else None
+        table = self._table()
         book, translator = self._rules()
         key = (access_digest(principal), book.digest)
         filtering_key = (*key, table.version if table else "")
@@ -122,7 +123,7 @@ class AzurePolicy(Policy):
         return reader.may_read(
             attributes,
             now=ticks_at(self._clock()),
-            by_acl=lambda: self._acls is not None and self._acls().readable(principal, attributes),
+            by_acl=lambda: self._readable(principal, attributes),
         )
 
     @override
@@ -131,7 +132,7 @@ class AzurePolicy(Policy):
             principal,
             attributes,
             book=self.rulebook(),
-            table=self._acls() if self._acls else None,
+            table=self._table(),
             now=ticks_at(self._clock()),
             allowed=self.grants(principal, attributes),
         )
@@ -139,6 +140,18 @@ class AzurePolicy(Policy):
     def rulebook(self) -> Rulebook:
         """All that the files say now. Raises `AccessError` where one of them has become unreadable."""
         return self._rules()[0]
+
+    def _table(self) -> AclTable | None:
+        try:
+            return self._acls() if self._acls else None
+        except AccessError:
+            raise
+        except Exception as error:
+            raise AccessError("the ACLs cannot be read from the ledger, so nothing can be shown; try again when it is back") from error
+
+    def _readable(self, principal: Principal, attributes: AccessAttributes) -> bool:
+        table = self._table()
+        return table is not None and table.readable(principal, attributes)
 
     def _rules(self) -> tuple[Rulebook, Translator]:
         assignments = self._assignments.current()
