@@ -12,6 +12,7 @@ from typing import Any
 
 from ragstore import plugins
 from ragstore.access import open_policy, open_principals
+from ragstore.access.acl_table import AclTables
 from ragstore.access.directory import CachedDirectory
 from ragstore.chunking import Chunker
 from ragstore.config import ConnectorSettings, Settings
@@ -79,7 +80,7 @@ class Assembly:
         self.settings = settings
         self._connectors = connectors or Connectors()
         access = settings.access.model_dump(exclude={"graph"})
-        self.policy = open_policy(access, settings.base)
+        self.policy = open_policy(access, settings.base, acls=AclTables(lambda: self.ledger.acls))
         self.principals = open_principals(access, settings.base)
         self.ledger = Ledger(settings.ledger.url, base=settings.base)
         self._spool = spool_folder(

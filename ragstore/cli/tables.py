@@ -15,6 +15,7 @@ PLANNED: Final = "planned, nothing was changed"
 
 _ALWAYS_SHOWN: Final = frozenset({"blobs", "unchanged", "chunks", "chunks_embedded", "chunks_reused", "seconds"})
 _NAMES: Final = {
+    "acl_reads": "ACLs asked for one by one",
     "chunks_embedded": "chunks embedded",
     "chunks_reused": "chunks reused",
     "held_back": "deletes held back",

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ragstore.errors import PoisonError, TransientError
 from ragstore.ingest.apply import Applier
+from ragstore.ingest.folders import read_new_folders
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Baseline, Plan, compare
 from ragstore.ingest.recover import recover
@@ -52,6 +53,10 @@ async def apply_changes(parts: Parts, clock: Clocked, blobs: Iterable[BlobId]) -
     wanted = list(dict.fromkeys(blobs))
     began = time.time()
     looked = await _look(parts, wanted)
+    try:
+        await read_new_folders(parts, looked.states)
+    except TransientError as outage:  # they stay closed until the next listing; the blobs go on
+        clock.report.warn("access", (str(outage),))
     plan = await asyncio.to_thread(_compare, parts, looked, began)
     if left := [known for known in plan.baseline.known.values() if known.pending]:
         await recover(parts, left)  # by a worker that died; nobody else has these in hand now

@@ -28,6 +28,8 @@ async def estimate(parts: Parts, *, progress: Progress | None = None) -> tuple[S
     report = clock.report
     report.blobs, report.unchanged = plan.blobs, plan.unchanged
     report.quarantined, report.deferred = plan.waiting + len(plan.too_large), len(plan.deferred)
+    if parts.policy.mode == "azure":
+        report.acl_reads = plan.acl_reads + sum(map(len, plan.folders.values()))
     for item in plan.retags:
         retagged = item.known is None or parts.retags(item.known, item.state.access)
         report.retagged += retagged

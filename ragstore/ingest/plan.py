@@ -52,6 +52,10 @@ class Plan:
     baseline: Baseline
     waiting: int = 0
     """In quarantine, and not changed since."""
+    folders: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    """By account and container, every folder above a listed blob that has an ACL; the root is the empty path."""
+    acl_reads: int = 0
+    """ACLs that the listing had to ask for one by one."""
 
     @property
     def surely_gone(self) -> list[KnownBlob]:

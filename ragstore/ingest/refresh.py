@@ -6,6 +6,7 @@ import asyncio
 
 from ragstore.ingest.adopt import donors_among
 from ragstore.ingest.apply import Applier
+from ragstore.ingest.folders import acl_reads, refresh_folders
 from ragstore.ingest.guards import check_locations
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.recover import recover_idle
@@ -25,11 +26,14 @@ async def refresh_access(parts: Parts, *, progress: Progress | None = None) -> S
     make_spool(parts)
     await recover_idle(parts)
     policy = parts.policy.fingerprint
+    reads = acl_reads(parts)
     plan = await make_plan(parts)
     clock.report.blobs, clock.report.unchanged = plan.blobs, plan.unchanged
     applier = Applier(parts, clock, plan, donors_among(plan.baseline.known.values()))
     try:
         await applier.narrow(plan)
+        await refresh_folders(parts, plan)
+        clock.report.acl_reads = acl_reads(parts) - reads
         await asyncio.to_thread(confirm, parts, plan, keeps_gone=True)
         changed = await applier.retag(plan.retags)
     finally:

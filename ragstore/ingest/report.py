@@ -39,13 +39,15 @@ class SyncReport:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     """What a person should look at: ids that grant nothing, pages that could not be read."""
+    acl_reads: int = 0
+    """Requests for the ACL of one blob or folder, of accounts with a hierarchical namespace."""
     bytes_total: int = 0
     """Bytes of the blobs to be read, for the estimate of the time that is left."""
     bytes_done: int = 0
 
     _SHOWN = (
         "blobs", "added", "changed", "retagged", "moved", "deleted", "unchanged", "deferred", "quarantined", "failed", "held_back",
-        "chunks", "chunks_embedded", "chunks_reused", "tokens", "price", "seconds", "warnings",
+        "chunks", "chunks_embedded", "chunks_reused", "tokens", "price", "acl_reads", "seconds", "warnings",
     )  # fmt: skip
 
     def as_dict(self) -> dict[str, Any]:

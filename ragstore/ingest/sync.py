@@ -9,6 +9,7 @@ import time
 from ragstore.errors import PoisonError, TransientError
 from ragstore.ingest.adopt import donors_among
 from ragstore.ingest.apply import Applier
+from ragstore.ingest.folders import acl_reads, acl_source, folders_of, refresh_folders
 from ragstore.ingest.guards import check_deletes, check_locations, remember_locations
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Baseline, Plan, compare
@@ -36,12 +37,15 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
     if lost := await mend_losses(parts):
         clock.report.warn("store", (f"{lost} rows were lost, and are brought back",))
     policy = parts.policy.fingerprint  # before: a policy that changes during the pass has not made all the columns
+    reads = acl_reads(parts)
     plan = await make_plan(parts)
     deletes = sum(known.serves for known in plan.deletes)
     indexed = await asyncio.to_thread(_indexed, parts)
     applier = Applier(parts, clock, plan, donors_among(plan.baseline.known.values()))
     try:
         await applier.narrow(plan)
+        await refresh_folders(parts, plan)
+        clock.report.acl_reads = acl_reads(parts) - reads
         if not allow_mass_delete:
             check_deletes(deletes - plan.likely_moves, known=indexed, limits=parts.settings.guard)
         remember_locations(parts.ledger, parts.sources)
@@ -62,17 +66,20 @@ async def sync(parts: Parts, *, allow_mass_delete: bool = False, progress: Progr
 
 async def make_plan(parts: Parts) -> Plan:
     """List every source to its end, and compare with the ledger."""
-    began = time.time()
+    began, reads = time.time(), acl_reads(parts)
     listing: list[BlobState] = []
     for source in parts.sources:
         try:
+            await acl_source(parts, source)  # before anything is read in vain
             listing.extend([state async for state in source.list()])
         except TransientError as error:
             raise TransientError(
                 f"the listing of {source.container!r} did not come to its end, so nothing was changed: {error}",
                 retry_after=error.retry_after,
             ) from error
-    return await asyncio.to_thread(_compare, parts, listing, began)
+    plan = await asyncio.to_thread(_compare, parts, listing, began)
+    plan.acl_reads = acl_reads(parts) - reads
+    return plan
 
 
 def _compare(parts: Parts, listing: list[BlobState], began: float) -> Plan:
@@ -88,7 +95,9 @@ def _compare(parts: Parts, listing: list[BlobState], began: float) -> Plan:
         policy_changed=changed,
     )
     limits = {(source.account, source.container): source.max_bytes for source in parts.sources}
-    return compare(listing, baseline, limits=limits)
+    plan = compare(listing, baseline, limits=limits)
+    plan.folders = folders_of(listing)
+    return plan
 
 
 async def _apply(applier: Applier, plan: Plan) -> None:

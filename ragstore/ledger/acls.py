@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, select, update
@@ -17,7 +16,9 @@ from ragstore.models import AccessAttributes, BlobId
 
 _VERSION: Final = "acls_version"
 _UNSEEN: Final = ""
-"""The ACL of a folder that was never read: it lets nobody through."""
+"""The ACL of a folder that was never read, or is not there: it lets nobody through."""
+_NEVER: Final = 0.0
+"""When a folder was read that was only named so far."""
 
 Folder = tuple[str, str, str]
 """Account, container and path; the root's path is empty."""
@@ -45,30 +46,34 @@ class Acls:
         with self._connections.read() as connection:
             return list(connection.execute(select(acls.c.acl)).scalars().all())
 
-    def unseen(self, folders: Iterable[Folder]) -> set[Folder]:
+    def unseen(self, folders: Collection[Folder]) -> set[Folder]:
         """Those of these folders whose ACL was never read, or let nobody through because it was not there."""
         with self._connections.read() as connection:
-            return {folder for folder, acl in _held(connection, folders).items() if not acl}
+            held = _held(connection, folders)
+        return {folder for folder in folders if folder not in held or not held[folder][0]}
 
     def set_folders(self, found: Mapping[Folder, str], *, at: float) -> int:
-        """Keep these ACLs, which one began to read at that moment; returns how many are others than before."""
+        """Keep these ACLs, which one began to read at that moment (seconds since the epoch), but where a later one is known.
+
+        Returns how many are others than before.
+        """
         with self._connections.write() as connection:
             held = _held(connection, found)
-            changed = {folder: acl for folder, acl in found.items() if held[folder] != acl}
+            changed = {folder: acl for folder, acl in found.items() if _differs(held.get(folder), acl, at)}
             _put(connection, changed, at)
             return len(changed)
 
     def keep_folders(self, account: str, container: str, found: Mapping[str, str], *, at: float) -> int:
         """As `set_folders`, of all folders of one container, by path: one that is not among them lets nobody through any more.
 
-        Folders that came since `at` stay as they are. Returns how many are others than before.
+        Folders that were read or came since `at` stay as they are. Returns how many are others than before.
         """
         place = (directories.c.account == account, directories.c.container == container)
         with self._connections.write() as connection:
             rows = connection.execute(select(directories.c.path, directories.c.acl, directories.c.seen_at).where(*place)).all()
-            held = {row.path: row.acl for row in rows}
-            gone = [row for row in rows if row.path not in found and row.seen_at < at]
-            changed = {(account, container, path): acl for path, acl in found.items() if held.get(path) != acl}
+            held = {row.path: (row.acl, row.seen_at) for row in rows}
+            gone = [row for row in rows if row.path not in found and _NEVER < row.seen_at < at]
+            changed = {(account, container, path): acl for path, acl in found.items() if _differs(held.get(path), acl, at)}
             # First it denies, and only the next pass drops it: blobs below it may still be there, where a guard holds deletes back.
             changed |= {(account, container, row.path): _UNSEEN for row in gone if row.acl != _UNSEEN}
             _put(connection, changed, at)
@@ -92,15 +97,14 @@ def note_acls(connection: Connection, seen: Iterable[AccessAttributes]) -> None:
     texts = {hashlib.blake2b(acl.encode(), digest_size=8).hexdigest(): acl for _, acl in with_acl}
     folders = {(access.account, access.container, folder) for access, _ in with_acl for folder in _above(access.path)}
     new = sorted(texts.keys() - _known(connection, texts))
-    unknown = sorted(folder for folder, acl in _held(connection, folders).items() if acl is None)
+    unknown = sorted(folders - _held(connection, folders).keys())
     if new:
         connection.execute(
             dialect_insert(connection, acls).on_conflict_do_nothing(), [{"digest": digest, "acl": texts[digest]} for digest in new]
         )
     if unknown:
-        now = time.time()
         connection.execute(
-            dialect_insert(connection, directories).on_conflict_do_nothing(), [_row(folder, _UNSEEN, now) for folder in unknown]
+            dialect_insert(connection, directories).on_conflict_do_nothing(), [_row(folder, _UNSEEN, _NEVER) for folder in unknown]
         )
     if new or unknown:
         _renew_version(connection)
@@ -129,14 +133,20 @@ def _known(connection: Connection, digests: Iterable[str]) -> set[str]:
     return found
 
 
-def _held(connection: Connection, folders: Iterable[Folder]) -> dict[Folder, str | None]:
-    """The ACL of each of these folders, None for those that are not there."""
+def _held(connection: Connection, folders: Iterable[Folder]) -> dict[Folder, tuple[str, float]]:
+    """ACL of each of these folders that is there, and when it was read."""
     by_id = {_id(folder): folder for folder in folders}
-    found: dict[Folder, str | None] = dict.fromkeys(by_id.values())
+    columns = (directories.c.folder_id, directories.c.acl, directories.c.seen_at)
+    found: dict[Folder, tuple[str, float]] = {}
     for some in batches(sorted(by_id), 500):
-        rows = connection.execute(select(directories.c.folder_id, directories.c.acl).where(directories.c.folder_id.in_(some))).all()
-        found.update((by_id[row.folder_id], row.acl) for row in rows)
+        rows = connection.execute(select(*columns).where(directories.c.folder_id.in_(some))).all()
+        found.update((by_id[row.folder_id], (row.acl, row.seen_at)) for row in rows)
     return found
+
+
+def _differs(held: tuple[str, float] | None, acl: str, at: float) -> bool:
+    """Whether what one began to read at this moment is to be kept: what somebody read later, which may deny more, stays."""
+    return held is None or (held[0] != acl and held[1] <= at)
 
 
 def _row(folder: Folder, acl: str, at: float) -> dict[str, Any]:

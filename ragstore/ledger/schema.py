@@ -177,7 +177,7 @@ directories = Table(
     Column("container", FreeText(), nullable=False),
     Column("path", FreeText(), nullable=False),  # empty for the root
     Column("acl", FreeText(), nullable=False),  # empty: never read, or gone; nobody gets through
-    Column("seen_at", Float, nullable=False),  # when one began to read it last, in seconds since the epoch
+    Column("seen_at", Float, nullable=False),  # when one began to read it last, in seconds since the epoch; 0 for never
 )
 """Every folder above a blob that has an ACL, and the folder's own: its change is one row here, whatever is below it."""
 

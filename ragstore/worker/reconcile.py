@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from ragstore.errors import GuardError
+from ragstore.ingest.folders import refresh_folders
 from ragstore.ingest.guards import check_deletes, check_locations, remember_locations
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Plan
@@ -26,6 +27,7 @@ async def reconcile(parts: Parts, instruments: Instruments, *, allow_mass_delete
         check_locations(parts.ledger, parts.sources)
     plan = await make_plan(parts)
     await narrow(parts, plan)
+    await refresh_folders(parts, plan)
     held_back = 0
     try:
         if not allow_mass_delete:

@@ -100,8 +100,19 @@ def test_a_folder_that_is_gone_denies_first_and_then_is_forgotten(ledger: Ledger
 def test_a_folder_that_came_while_the_listing_ran_stays(ledger: Ledger) -> None:
     commit(ledger, with_acl("new/x.md"))
     ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=1.0)
-    ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=2.0)
     assert folders(ledger) == {"": OPEN, "new": ""}
+    ledger.acls.keep_folders(*PLACE, {"": OPEN, "new": CLOSED}, at=2.0)
+    assert folders(ledger) == {"": OPEN, "new": CLOSED}
+
+
+def test_an_acl_that_was_read_earlier_does_not_replace_one_that_was_read_later(ledger: Ledger) -> None:
+    ledger.acls.set_folders({(*PLACE, "a"): CLOSED}, at=5.0)
+    assert ledger.acls.set_folders({(*PLACE, "a"): OPEN}, at=4.0) == 0
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=4.0) == 1
+    assert folders(ledger) == {"": OPEN, "a": CLOSED}
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=4.5) == 0
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=6.0) == 1
+    assert folders(ledger) == {"": OPEN, "a": OPEN}
 
 
 def test_paths_of_any_length_are_kept(ledger: Ledger) -> None:
