@@ -17,6 +17,7 @@ from ragstore.ingest.purge import Erasure
 from ragstore.ingest.report import Progress, SyncReport
 from ragstore.ingest.verify import Differences
 from ragstore.models import AttributeScalar, Hit, Principal, Prompt
+from ragstore.retrieval.standing import Standing
 
 T = TypeVar("T")
 
@@ -141,6 +142,14 @@ class Index:
     ) -> Prompt:
         """See `AsyncIndex.prompt`."""
         return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, limit=limit, filter=filter))
+
+    def explain(self, blob: str, *, principal: Principal) -> Standing:
+        """See `AsyncIndex.explain`."""
+        return self._loop.run(self._index.explain(blob, principal=principal))
+
+    def readers(self, blob: str) -> list[tuple[Principal, bool]]:
+        """See `AsyncIndex.readers`."""
+        return self._loop.run(self._index.readers(blob))
 
     def status(self) -> dict[str, Any]:
         """See `AsyncIndex.status`."""

@@ -28,10 +28,12 @@ from ragstore.ingest.sync import sync as run_pass
 from ragstore.ingest.verify import Differences
 from ragstore.ingest.verify import verify as compare_all
 from ragstore.instrumentation import Instruments
+from ragstore.ledger import KnownBlob
 from ragstore.models import AttributeScalar, Event, Hit, Principal, Prompt
 from ragstore.prompting import PromptBuilder
 from ragstore.retrieval import AuditLog, Freshness, Observer, Retriever
 from ragstore.retrieval.record import observe_all
+from ragstore.retrieval.standing import Standing, find, readers, standing
 from ragstore.worker import Worker
 from ragstore.worker.state import read_state
 
@@ -268,6 +270,28 @@ class AsyncIndex:
             raise StoreDamagedError(
                 f"the store holds none of the {chunks} indexed chunks; bring it back, or make it anew with: ragstore verify --repair"
             )
+
+    # Seeing who may read what: for whoever may see the policy.
+
+    async def explain(self, blob: str, *, principal: Principal) -> Standing:
+        """Why this principal is, or is not, shown the chunks of a blob (`container/path`). Raises `ConfigError` for an unknown blob."""
+        return await asyncio.to_thread(self._explain, blob, principal)
+
+    def _explain(self, blob: str, principal: Principal) -> Standing:
+        known = find(self._assembly.ledger.documents, blob)
+        return standing(known, self._assembly.policy, principal, fresh=self._is_fresh(known))
+
+    async def readers(self, blob: str) -> list[tuple[Principal, bool]]:
+        """Each known principal, and whether it is shown the chunks of this blob."""
+        return await asyncio.to_thread(self._readers, blob)
+
+    def _readers(self, blob: str) -> list[tuple[Principal, bool]]:
+        known = find(self._assembly.ledger.documents, blob)
+        return readers(known, self._assembly.policy, self._assembly.principals.all(), fresh=self._is_fresh(known))
+
+    def _is_fresh(self, known: KnownBlob) -> bool:
+        ledger = self._assembly.ledger
+        return self._freshness is None or self._freshness.holds(known.id, ledger.documents.seen_at(known.document_id), ledger.listed())
 
     # Seeing what is there.
 

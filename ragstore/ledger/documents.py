@@ -16,7 +16,7 @@ from ragstore.ledger.prefixes import paths_under
 from ragstore.ledger.records import ChunkRecord, Commit, KnownBlob, State
 from ragstore.ledger.rows import KNOWN, blank, chunk_row, committed_chunk, committed_values, identity, known_blob
 from ragstore.ledger.schema import blobs, chunks, unused
-from ragstore.models import AccessAttributes, BlobState, CommittedChunk, is_after
+from ragstore.models import AccessAttributes, BlobId, BlobState, CommittedChunk, is_after
 
 # Statements are built once: building one costs more than running it.
 _SEEN_AT = bindparam("to_seen_at", type_=Float)
@@ -107,6 +107,18 @@ class Documents:
     def some(self, document_ids: Collection[str]) -> dict[str, KnownBlob]:
         """Those of these blobs that were ever seen, tombstones too, by document id."""
         return {known.document_id: known for known in self._each(_SOME, document_ids)}
+
+    def named(self, name: str) -> list[KnownBlob]:
+        """Every blob ever seen, tombstones too, that this name may mean: `container/path`, or `account/container/path`."""
+        first, _, rest = name.partition("/")
+        second, _, last = rest.partition("/")
+        with self._connections.read() as connection:
+            accounts = connection.execute(select(blobs.c.account).distinct()).scalars().all()
+        meant = [
+            *(BlobId(account=account, container=first, path=rest) for account in accounts),
+            BlobId(account=first, container=second, path=last),
+        ]
+        return list(self.some([blob.document_id for blob in meant]).values())
 
     def by_content(self, sha256s: Collection[str]) -> list[KnownBlob]:
         """The live blobs with one of these contents."""
@@ -252,6 +264,12 @@ class Documents:
                     ],
                 )
                 note_acls(connection, seen.values())
+
+    def seen_at(self, document_id: str) -> float:
+        """When one began to look at the current attributes of this blob, in seconds since the epoch; 0 where it is not there."""
+        with self._connections.read() as connection:
+            statement = select(blobs.c.seen_at).where(blobs.c.document_id == document_id)
+            return float(connection.execute(statement).scalar_one_or_none() or 0.0)
 
     def confirm(self, document_ids: Collection[str], at: float) -> None:
         """These blobs were looked at (seconds since the epoch), and their current attributes are as stored."""

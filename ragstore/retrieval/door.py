@@ -12,7 +12,7 @@ from typing import Final
 from ragstore.access.policy import Policy, Scope
 from ragstore.errors import AccessError
 from ragstore.filters import matches
-from ragstore.models import CommittedChunk, Principal
+from ragstore.models import BlobId, CommittedChunk, Principal
 from ragstore.retrieval.expression import Expression, evaluate
 
 Committed = Callable[[Sequence[str]], Mapping[str, CommittedChunk]]
@@ -20,9 +20,10 @@ Committed = Callable[[Sequence[str]], Mapping[str, CommittedChunk]]
 Place = tuple[str, str]
 """Account and container."""
 
-_log = logging.getLogger("ragstore.retrieval")
 _AHEAD: Final = 60.0
 """Seconds by which the clock of another machine that writes may be ahead of ours."""
+
+_log = logging.getLogger("ragstore.retrieval")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +35,12 @@ class Freshness:
     listed: Callable[[], Mapping[Place, float]]
     """When each container was last listed to its end, in seconds since the epoch; called in a worker thread."""
     now: Callable[[], float] = time.time
+
+    def holds(self, blob: BlobId, seen_at: float, listed: Mapping[Place, float]) -> bool:
+        """Whether somebody looked at this blob's attributes lately: at it alone, or by listing its container."""
+        seen = max(seen_at, listed.get((blob.account, blob.container), 0.0))
+        age = self.now() - seen
+        return -_AHEAD <= age <= self.max_age
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,7 +119,4 @@ class Door:
     def _is_fresh(self, chunk: CommittedChunk) -> bool:
         if self.freshness is None:
             return True
-        listed = (self._listed or {}).get((chunk.blob.account, chunk.blob.container), 0.0)
-        now = self.freshness.now()
-        seen = max(chunk.seen_at, listed)
-        return seen <= now + _AHEAD and now - seen <= self.freshness.max_age
+        return self.freshness.holds(chunk.blob, chunk.seen_at, self._listed or {})
