@@ -1,6 +1,6 @@
-r"""A text and a pattern in, whether the whole text matches out; in time that a hostile pattern cannot blow up.
+"""A text and a pattern in, whether the whole text matches out; in time that a hostile pattern cannot blow up.
 
-- `StringLike`: `*` is any text, empty, `/` and line ends included; `?` is exactly one character; `\*`, `\?` and `\\` stand for themselves,
+- `StringLike`: `*` is any text, `/` and line ends included; `?` is exactly one character; `\\*`, `\\?` and `\\\\` stand for themselves,
   and any other backslash is literal (https://learn.microsoft.com/azure/role-based-access-control/conditions-format).
 - Actions: `*` is any text, `/` included, and nothing else is special.
 """

@@ -1,7 +1,7 @@
-r"""The text of a condition in, its tokens out, each with its place.
+"""The text of a condition in, its tokens out, each with its place.
 
 - White space is space, tab, line end and U+00A0, which word processors put in.
-- Text stands in single quotes; `''` and `\'` are a quote within it, and any other backslash is literal. So none ends in a backslash.
+- Text stands in single quotes; `''` and `\\'` are a quote within it, and any other backslash is literal. So none ends in a backslash.
 - Words have no case, but are kept as written.
 """
 
