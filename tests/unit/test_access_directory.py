@@ -164,8 +164,20 @@ async def test_an_answer_under_way_is_not_kept_when_it_was_to_be_forgotten(cache
     cached.forget(ALICE.upper())
     directory.known = frozenset()
     directory.open.set()
-    assert await cached.groups(ALICE) == frozenset()
     assert await asking == {"staff"}
+    assert await cached.groups(ALICE) == frozenset()
+
+
+async def test_an_answer_to_be_forgotten_does_not_take_the_place_of_a_later_one(cached: CachedDirectory, directory: Directory) -> None:
+    directory.open.clear()
+    first = asyncio.create_task(cached.groups(ALICE))
+    await asyncio.sleep(0.01)
+    cached.forget()
+    directory.known = frozenset()
+    second = asyncio.create_task(cached.groups(ALICE))
+    await asyncio.sleep(0.01)
+    directory.open.set()
+    assert (await first, await second) == ({"staff"}, frozenset())
     assert await cached.groups(ALICE) == frozenset()
 
 
