@@ -55,14 +55,16 @@ class PathAcls:
         Raises as `file` does.
         """
         found: dict[str, str] = {}
+        left = iter(sorted(paths))
 
-        async def one(path: str) -> None:
-            found[path] = await self._read(path, patience, folder=True) or UNREADABLE
+        async def lane() -> None:
+            for path in left:
+                found[path] = await self._read(path, patience, folder=True) or UNREADABLE
 
         try:
             async with asyncio.TaskGroup() as group:
-                for path in sorted(paths):
-                    group.create_task(one(path))
+                for _ in range(min(_AT_ONCE, len(paths))):
+                    group.create_task(lane())
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None  # the others were cancelled by it
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from ragstore.access.acl import folders_above
 from ragstore.contracts import AclSource, Source
@@ -57,10 +58,10 @@ async def refresh_folders(parts: Parts, plan: Plan) -> int:
         reader = await acl_source(parts, source)
         if reader is None:
             continue
+        began = time.time()
         found = await _read(reader, source, plan.folders.get((source.account, source.container), set()))
-        changed += await asyncio.to_thread(
-            parts.ledger.acls.keep_folders, source.account, source.container, found, at=plan.baseline.looked_at
-        )
+        keep = partial(parts.ledger.acls.keep_folders, at=began, listed_at=plan.baseline.looked_at)
+        changed += await asyncio.to_thread(keep, source.account, source.container, found)
     return changed
 
 

@@ -63,16 +63,16 @@ class Acls:
             _put(connection, changed, at)
             return len(changed)
 
-    def keep_folders(self, account: str, container: str, found: Mapping[str, str], *, at: float) -> int:
+    def keep_folders(self, account: str, container: str, found: Mapping[str, str], *, at: float, listed_at: float) -> int:
         """As `set_folders`, of all folders of one container, by path: one that is not among them lets nobody through any more.
 
-        Folders that were read or came since `at` stay as they are. Returns how many are others than before.
+        One that came since `listed_at`, when the listing of which they are began, stays as it is. Returns how many are others than before.
         """
         place = (directories.c.account == account, directories.c.container == container)
         with self._connections.write() as connection:
             rows = connection.execute(select(directories.c.path, directories.c.acl, directories.c.seen_at).where(*place)).all()
             held = {row.path: (row.acl, row.seen_at) for row in rows}
-            gone = [row for row in rows if row.path not in found and _NEVER < row.seen_at < at]
+            gone = [row for row in rows if row.path not in found and _NEVER < row.seen_at < listed_at]
             changed = {(account, container, path): acl for path, acl in found.items() if _differs(held.get(path), acl, at)}
             # First it denies, and only the next pass drops it: blobs below it may still be there, where a guard holds deletes back.
             changed |= {(account, container, row.path): _UNSEEN for row in gone if row.acl != _UNSEEN}

@@ -76,22 +76,22 @@ def test_a_folder_that_is_known_is_not_made_unknown_by_a_blob_that_comes(ledger:
 
 
 def test_only_folders_that_changed_count(ledger: Ledger) -> None:
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN, "b": OPEN}, at=1.0) == 3
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN, "b": OPEN}, at=1.0, listed_at=1.0) == 3
     before = ledger.acls.version()
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN, "b": OPEN}, at=2.0) == 0
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN, "b": OPEN}, at=2.0, listed_at=2.0) == 0
     assert ledger.acls.version() == before
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": CLOSED, "b": OPEN}, at=3.0) == 1
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": CLOSED, "b": OPEN}, at=3.0, listed_at=3.0) == 1
     assert ledger.acls.version() != before
     assert folders(ledger) == {"": OPEN, "a": CLOSED, "b": OPEN}
 
 
 def test_a_folder_that_is_gone_denies_first_and_then_is_forgotten(ledger: Ledger) -> None:
-    ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=1.0)
-    ledger.acls.keep_folders("local", "other", {"": OPEN, "a": OPEN}, at=1.0)
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=2.0) == 1
+    ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=1.0, listed_at=1.0)
+    ledger.acls.keep_folders("local", "other", {"": OPEN, "a": OPEN}, at=1.0, listed_at=1.0)
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=2.0, listed_at=2.0) == 1
     assert folders(ledger) == {"": OPEN, "a": ""}
     before = ledger.acls.version()
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=3.0) == 0
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=3.0, listed_at=3.0) == 0
     assert folders(ledger) == {"": OPEN}
     assert ledger.acls.version() != before
     assert ("local", "other", "a", OPEN) in ledger.acls.folders()
@@ -99,20 +99,28 @@ def test_a_folder_that_is_gone_denies_first_and_then_is_forgotten(ledger: Ledger
 
 def test_a_folder_that_came_while_the_listing_ran_stays(ledger: Ledger) -> None:
     commit(ledger, with_acl("new/x.md"))
-    ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=1.0)
+    ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=1.0, listed_at=1.0)
     assert folders(ledger) == {"": OPEN, "new": ""}
-    ledger.acls.keep_folders(*PLACE, {"": OPEN, "new": CLOSED}, at=2.0)
+    ledger.acls.keep_folders(*PLACE, {"": OPEN, "new": CLOSED}, at=2.0, listed_at=2.0)
     assert folders(ledger) == {"": OPEN, "new": CLOSED}
 
 
 def test_an_acl_that_was_read_earlier_does_not_replace_one_that_was_read_later(ledger: Ledger) -> None:
     ledger.acls.set_folders({(*PLACE, "a"): CLOSED}, at=5.0)
     assert ledger.acls.set_folders({(*PLACE, "a"): OPEN}, at=4.0) == 0
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=4.0) == 1
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=4.0, listed_at=4.0) == 1
     assert folders(ledger) == {"": OPEN, "a": CLOSED}
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=4.5) == 0
-    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=6.0) == 1
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=4.5, listed_at=4.5) == 0
+    assert ledger.acls.keep_folders(*PLACE, {"": OPEN, "a": OPEN}, at=6.0, listed_at=6.0) == 1
     assert folders(ledger) == {"": OPEN, "a": OPEN}
+
+
+def test_a_folder_that_an_event_told_of_while_the_listing_ran_stays(ledger: Ledger) -> None:
+    ledger.acls.set_folders({(*PLACE, "new"): OPEN}, at=5.0)
+    ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=6.0, listed_at=4.0)
+    assert folders(ledger) == {"": OPEN, "new": OPEN}
+    ledger.acls.keep_folders(*PLACE, {"": OPEN}, at=9.0, listed_at=8.0)
+    assert folders(ledger) == {"": OPEN, "new": ""}
 
 
 def test_paths_of_any_length_are_kept(ledger: Ledger) -> None:
