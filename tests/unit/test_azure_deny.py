@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ragstore.access.azure.deny import EVERYONE, DenyAssignment, DenyAssignments, doubted, parse_deny_assignments
+from ragstore.access.azure.absence import ALL_SOURCES, uncertain
+from ragstore.access.azure.deny import EVERYONE, DenyAssignment, DenyAssignments, parse_deny_assignments
 from ragstore.access.conditions.evaluation import evaluate
 from ragstore.access.conditions.syntax import parse
 from ragstore.access.conditions.tree import Context
@@ -158,9 +159,9 @@ def test_what_may_only_be_unknown_here_does_not_lift_a_denial() -> None:
     container = "Exists @Resource[Microsoft.Storage/storageAccounts/blobServices/containers/metadata:Team]"
     for text in (principal, f"NOT {principal}", f"{PATH} AND {principal}", f"({PATH}) OR NOT ({principal})", container):
         resource = {f"{BLOBS}:path": "a/b"}
-        assert evaluate(doubted(parse(text)), Context(resource=resource)) is not False
+        assert evaluate(uncertain(parse(text), sources=ALL_SOURCES), Context(resource=resource)) is not False
     tag = parse(f"Exists @Resource[{BLOBS}/tags:Secret<$key_case_sensitive$>]")
-    assert evaluate(doubted(tag), Context()) is False
+    assert evaluate(uncertain(tag, sources=ALL_SOURCES), Context()) is False
 
 
 @pytest.mark.parametrize("flag", [None, "true", 1, False])

@@ -130,6 +130,16 @@ def test_a_negation_does_not_grant_what_has_no_such_tag(tmp_path: Path, conditio
     assert not reads(policy, ALICE, blob())
 
 
+def test_an_attribute_that_is_not_read_is_not_taken_for_absent(tmp_path: Path) -> None:
+    metadata = "@Resource[Microsoft.Storage/storageAccounts/blobServices/containers/metadata:Frozen]"
+    for condition in (f"NOT Exists {metadata}", f"NOT Exists {metadata} OR {metadata} StringEquals 'no'", f"Exists {metadata}"):
+        assert not reads(policy_of(tmp_path, [assigned("alice", condition=condition)]), ALICE, blob())
+    policy = policy_of(tmp_path, [assigned("alice", condition=f"NOT Exists {PROJECT} OR {metadata} StringEquals 'no'")])
+    assert reads(policy, ALICE, blob())
+    assert not reads(policy, ALICE, blob(Project="Cascade"))
+    assert policy.explain(ALICE, blob(Project="Cascade")).reasons[0].outcome == "nothing"
+
+
 def test_the_deprecated_guard_still_binds(tmp_path: Path) -> None:
     policy = policy_of(tmp_path, [assigned("alice", condition=f"{OLD_GUARD} OR {PROJECT} StringEquals 'Cascade'")])
     assert reads(policy, ALICE, blob(Project="Cascade"))

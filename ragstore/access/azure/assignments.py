@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ragstore.access.azure.absence import OF_RESOURCES, uncertain
 from ragstore.access.azure.documents import Entry, EntryError, Kind, digest_of, flat, guid_of, name_of, read_entries
 from ragstore.access.azure.scopes import AzureScope, parse_scope
 from ragstore.access.conditions.syntax import parse
@@ -85,7 +86,7 @@ def condition_of(entry: Entry, parsed: dict[str, Condition]) -> tuple[Condition 
         raise EntryError(f"has conditionVersion {shown}, and only '2.0' is evaluated")
     if text not in parsed:
         try:
-            parsed[text] = parse(text)
+            parsed[text] = uncertain(parse(text), sources=OF_RESOURCES)
         except ConfigError as error:
             raise EntryError(f"has a condition that does not parse: {error}") from error
     return parsed[text], text

@@ -6,28 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ragstore.access.azure.absence import ALL_SOURCES, uncertain
 from ragstore.access.azure.assignments import condition_of
 from ragstore.access.azure.documents import Entry, EntryError, Kind, digest_of, flat, name_of, read_entries, texts
 from ragstore.access.azure.roles import includes
 from ragstore.access.azure.scopes import AzureScope, parse_scope
-from ragstore.access.conditions.tree import (
-    ACCOUNT,
-    CONTAINER,
-    CURRENT_VERSION,
-    ENCRYPTION_SCOPE,
-    PATH,
-    READ_ACTION,
-    SUPERUSER_ACTION,
-    TAGS,
-    And,
-    Attribute,
-    Condition,
-    Exists,
-    Known,
-    Not,
-    Or,
-)
-from ragstore.access.conditions.values import fold
+from ragstore.access.conditions.tree import READ_ACTION, SUPERUSER_ACTION, Condition
 from ragstore.access.ids import parse_id
 
 KIND: Final = Kind(
@@ -43,8 +27,6 @@ _PERMISSION: Final = Kind(
 )
 EVERYONE: Final = "00000000-0000-0000-0000-000000000000"
 """The principal that stands for all of a directory (https://learn.microsoft.com/azure/role-based-access-control/deny-assignments)."""
-_READ: Final = frozenset(map(fold, (ACCOUNT, CONTAINER, PATH, CURRENT_VERSION, ENCRYPTION_SCOPE, TAGS)))
-"""What is read of every blob, so that it is known to be absent where it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,33 +109,10 @@ def _deny_assignment(given: object, name: str) -> tuple[DenyAssignment, list[str
         only_itself=entry.get("doNotApplyToChildScopes") is True,
         reads=reads,
         superuser=superuser,
-        condition=None if condition is None else doubted(condition),
+        condition=None if condition is None else uncertain(condition, sources=ALL_SOURCES),
         text=text,
     )
     return assignment, doubts if reads or superuser else []
-
-
-def doubted(condition: Condition) -> Condition:
-    """The condition without certainty about what is absent, except where it is read of every blob.
-
-    `Exists` is never unknown, but an attribute of the principal, of the environment or of the container's metadata may be missing only
-    here: that must not make a condition surely false, and lift what it denies.
-    """
-    match condition:
-        case And():
-            return And(tuple(doubted(part) for part in condition.parts))
-        case Or():
-            return Or(tuple(doubted(part) for part in condition.parts))
-        case Not():
-            return Not(doubted(condition.part))
-        case Exists() if condition.attribute.source != "Resource" or fold(_bare(condition.attribute)) not in _READ:
-            return Known(truth=None)
-    return condition
-
-
-def _bare(attribute: Attribute) -> str:
-    """What tells attributes apart, without the keys of tags."""
-    return attribute.path if attribute.keys or attribute.case_sensitive or attribute.key is None else f"{attribute.path}:{attribute.key}"
 
 
 def _denied(entry: Entry, doubts: list[str]) -> tuple[bool, bool]:
