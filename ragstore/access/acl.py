@@ -26,6 +26,7 @@ SUPERUSER: Final = "$superuser"
 _RIGHTS: Final = re.compile("([r-])([w-])([x-])")
 _PERMISSIONS: Final = re.compile(r"([r-][w-][x-])([r-][w-][x-])([r-][w-])([xtT-])(\+?)")
 _MOST_TEXTS: Final = 65_536
+_MOST_CALLERS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +65,17 @@ class Caller:
     @classmethod
     def of(cls, principal: Principal) -> Caller | None:
         """None where the principal's own id is none: it may do nothing. A group that is no id is left out."""
-        own = parse_id(principal.id)
-        if own is None:
-            return None
-        groups = (parse_id(group) for group in principal.groups)
-        return cls(id=own, groups=frozenset(group for group in groups if group is not None))
+        return _caller(principal.id, frozenset(principal.groups))
+
+
+@lru_cache(maxsize=_MOST_CALLERS)
+def _caller(id: str, groups: frozenset[str]) -> Caller | None:
+    """Kept, because one asks for every hit, and may be in hundreds of groups."""
+    own = parse_id(id)
+    if own is None:
+        return None
+    parsed = (parse_id(group) for group in groups)
+    return Caller(id=own, groups=frozenset(group for group in parsed if group is not None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

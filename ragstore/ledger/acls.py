@@ -19,6 +19,7 @@ _UNSEEN: Final = ""
 """The ACL of a folder that was never read, or is not there: it lets nobody through."""
 _NEVER: Final = 0.0
 """When a folder was read that was only named so far."""
+_GET_VERSION = select(settings.c.value).where(settings.c.key == _VERSION)  # asked for every hit: built once
 
 Folder = tuple[str, str, str]
 """Account, container and path; the root's path is empty."""
@@ -33,7 +34,7 @@ class Acls:
     def version(self) -> str:
         """Another text whenever an ACL came, changed or went; empty where there never was one."""
         with self._connections.read() as connection:
-            return connection.execute(select(settings.c.value).where(settings.c.key == _VERSION)).scalar_one_or_none() or ""
+            return connection.execute(_GET_VERSION).scalar_one_or_none() or ""
 
     def folders(self) -> list[tuple[str, str, str, str]]:
         """Account, container, path and ACL of every folder above a blob that has an ACL."""
