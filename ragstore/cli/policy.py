@@ -26,7 +26,7 @@ _FILES: Final[Mapping[str, FileKind]] = {
     "principals": "principals",
 }
 """Options of `[access]` that name a file, and what that holds."""
-_GROUP_HELP: Final = "Check policy files, and test what conditions say."
+_GROUP_HELP: Final = "Check policy files, and test what conditions say; with --json, for programs."
 
 
 def register(app: typer.Typer) -> None:

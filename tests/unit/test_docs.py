@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "connectors/README.md"]
-COMMANDS = ["demo", "failures", "index", "init", "plan", "prompt", "purge", "search", "status", "verify", "worker"]
+COMMANDS = ["demo", "explain", "failures", "index", "init", "plan", "policy", "prompt", "purge", "search", "status", "verify", "worker"]
 
 
 def _blocks(language: str, text: str = README) -> list[str]:
@@ -91,7 +91,16 @@ def test_the_options_that_the_readme_gives_a_command_exist(command: str, capsys:
 
 
 @pytest.mark.parametrize(
-    "command", [[], *([command] for command in COMMANDS), ["failures", "retry"], ["failures", "drop"], ["failures", "list"]]
+    "command",
+    [
+        [],
+        *([command] for command in COMMANDS),
+        ["failures", "retry"],
+        ["failures", "drop"],
+        ["failures", "list"],
+        ["policy", "check"],
+        ["policy", "test"],
+    ],
 )
 def test_every_help_text_has_the_exit_codes_and_fits_80_columns(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     shown = _help(command, capsys)
