@@ -56,7 +56,7 @@ class AccessAttributes:
     is_current_version: bool = True
     encryption_scope: str | None = None
     acl: str | None = None
-    """The ADLS ACL as the service writes it, where the account has a hierarchical namespace."""
+    """The file's own ACL in the words of `ragstore.access.acl`, empty where it cannot be read; None without a hierarchical namespace."""
 
     def to_json(self) -> str:
         """Canonical: two equal sets of attributes have equal JSON."""

@@ -37,6 +37,8 @@ url = {place}
 # account = "name"                  # where a domain of your own hides the account's name
 # tags = true                       # false leaves index tags unread
 # parallel = 4                      # ranges of one blob that are read at once
+# hierarchical = true               # ADLS Gen2: blobs and folders have ACLs, and no tags; without it the service is asked
+# dfs_url = "https://dfs.example"   # the account's dfs endpoint, where a domain of your own hides it
 # What `ragstore worker` follows; default: "listing". A queue is filled by an Event Grid subscription of the account.
 # feed = ["change-feed", "event-queue"]
 # event-queue = {{queue = "blob-events"}}
