@@ -48,7 +48,7 @@ Exit codes:
   2  wrong usage or configuration, an unknown principal, a locked index
   3  done, but some blobs are in quarantine or could not be read
   4  stopped by a guard before it did harm
-  5  verify found a difference, purge left something, or a case of policy test failed
+  5  verify found a difference, purge left something, a policy case failed
 An error is one line on stderr; stdout stays empty, with --json too."""
 """The epilog of every `--help`. The first line keeps the formatter from filling the paragraph."""
 
