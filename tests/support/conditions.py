@@ -31,13 +31,14 @@ from ragstore.access.conditions.tree import (
     Not,
     Or,
     Quantifier,
+    SourceName,
     Truth,
     Values,
 )
 from ragstore.access.conditions.values import OPERATORS
 from ragstore.filters import Filter, matches
 from ragstore.models import AccessAttributes, AccessColumns
-from ragstore.testing.conditions import PATHS, PATTERNS, PREFIXES, TAG_KEYS, WORDS
+from ragstore.testing.conditions import NAMES, PATHS, PATTERNS, PREFIXES, TAG_KEYS, WORDS
 
 HOSTILE_PATHS = (
     "docs/\ud800",
@@ -54,23 +55,29 @@ HOSTILE_PATHS = (
     "ab",
 )
 
-_TEXTS = (CONTAINER, PATH, PATH, PATH, ENCRYPTION_SCOPE, ACCOUNT, *(f"{TAGS}:{key}" for key in TAG_KEYS))
+CASE_TRAPS = ("stra\u00dfe", "STRASSE", "k", "\u212a", "\u0131", "i", "A\u017f", "as")
+"""Of which pairs are equal where case is folded as for prose, and no two are where it is folded one to one."""
+_TEXTS = (CONTAINER, *[PATH] * 6, ENCRYPTION_SCOPE, ACCOUNT, *(f"{TAGS}:{key}" for key in TAG_KEYS))
 _POOLS: dict[str, tuple[str, ...]] = {
     "Equals": (*WORDS, *PATHS, "docs", "acct", "ACCT"),
-    "StartsWith": PREFIXES,
-    "Like": (*PATTERNS, *PATHS),
+    "StartsWith": (*PREFIXES, "A/", "Docs/"),
+    "Like": (*PATTERNS, "a?b", "?", "??", "docs/?.txt", "a\\*?", "?\\?b", "*\\*b", "?\\*b", "docs/\\\\*", "*\\\\", "\\\\?"),
 }
 
 
 def telling() -> st.SearchStrategy[Condition]:
     """Alternatives of comparisons that hold for some blobs and not for others: of what is drawn at random most holds for all or none."""
-    leaves = st.one_of(st.sampled_from([name for name in OPERATORS if name.startswith("String")]).flatmap(_told), _flags(), _keys())
+    operators = [name for name in OPERATORS if name.startswith("String")]
+    operators += [name for name in operators if not name.endswith("IgnoreCase") and OPERATORS[name].relation != "Equals"]
+    leaves = st.one_of(st.sampled_from(operators).flatmap(_told), st.sampled_from(operators).flatmap(_told), _flags(), _keys())
     parts = st.one_of(leaves, leaves, leaves.map(Not), st.builds(lambda one, other: And((one, other)), leaves, leaves))
     return st.one_of(parts, st.lists(parts, min_size=2, max_size=3).map(lambda several: Or(tuple(several))))
 
 
 def _told(operator: str) -> st.SearchStrategy[Condition]:
-    values = st.sampled_from(_POOLS[OPERATORS[operator].relation]).map(Constant)
+    meaning = OPERATORS[operator]
+    literals = st.sampled_from(_POOLS[meaning.relation])
+    values = (st.one_of(literals, st.sampled_from(CASE_TRAPS)) if meaning.ignore_case else literals).map(Constant)
     sets = st.lists(values, min_size=1, max_size=3).map(lambda items: Values(tuple(items)))
     asked = st.sampled_from(_TEXTS).map(named)
     plain = st.builds(lambda left, right: Comparison(left=left, operator=operator, right=right), asked, values)
@@ -80,7 +87,11 @@ def _told(operator: str) -> st.SearchStrategy[Condition]:
         sets,
         st.sampled_from(get_args(Quantifier)),
     )
-    return st.one_of(plain, quantified)
+    principal = st.sampled_from(NAMES["Principal"]).map(lambda name: named(name, source="Principal"))
+    personal = st.builds(lambda left, right: Comparison(left=left, operator=operator, right=right), asked, principal)
+    swapped = st.builds(lambda left, right: Comparison(left=left, operator=operator, right=right), values, asked)
+    about_paths = plain.map(lambda comparison: replace(comparison, left=named(PATH)))
+    return st.one_of(plain, about_paths, about_paths, quantified, quantified, swapped, personal)
 
 
 def _flags() -> st.SearchStrategy[Condition]:
@@ -100,10 +111,10 @@ def _keys() -> st.SearchStrategy[Condition]:
     )
 
 
-def named(name: str) -> Attribute:
-    """The attribute of the resource with this name, which is that of a tag where it begins as one."""
+def named(name: str, *, source: SourceName = "Resource") -> Attribute:
+    """The attribute with this name, which is that of a tag where it begins as one."""
     path, _, key = name.partition(":")
-    return Attribute(source="Resource", path=path, key=key, case_sensitive=path == TAGS)
+    return Attribute(source=source, path=path, key=key, case_sensitive=path == TAGS)
 
 
 KEYS = Attribute(source="Resource", path=TAGS, keys=True)
@@ -157,7 +168,7 @@ def _blob(dice: random.Random) -> AccessAttributes:
     return AccessAttributes(
         account=dice.choice(["acct", "other", "a", "red"]),
         container=dice.choice(["docs", "red", "a", "ab"]),
-        path=dice.choice([*PATHS, *PATHS, *HOSTILE_PATHS, *(word for word in WORDS if word)]),
+        path=dice.choice([*PATHS, *PATHS, *HOSTILE_PATHS, *CASE_TRAPS, *(word for word in WORDS if word)]),
         tags={key: dice.choice([*WORDS, "aaaaaaaa-0000-0000-0000-000000000001", "2022-06-01T00:00:00Z"]) for key in keys},
         metadata={"project": "red"} if kind == 4 else {},
         is_current_version=dice.random() < 0.7,
