@@ -34,8 +34,18 @@ _STARTERS: Final[dict[tuple[str, AccessMode], dict[str, str]]] = {
     ("folder", "groups"): {"principals.json": "[]\n", "tags.json": "{}\n"},
     ("azure-blob", "open"): {},
     ("azure-blob", "groups"): {"principals.json": "[]\n"},
+    ("folder", "azure"): {"principals.json": "[]\n", "assignments.json": "[]\n", "tags.json": "{}\n"},
+    ("azure-blob", "azure"): {"principals.json": "[]\n", "assignments.json": "[]\n"},
 }
 """What the configuration refers to, by type of source and access mode: it must be there for the first run."""
+
+
+_SAYS_WHO: Final[dict[AccessMode, tuple[str, ...]]] = {
+    "open": (),
+    "groups": ("principals.json", "access-rules.toml"),
+    "azure": ("principals.json", "assignments.json", "roles.json", "deny.json"),
+}
+"""Files that the configuration may refer to, and that nobody should find."""
 
 
 class Access(StrEnum):
@@ -43,6 +53,7 @@ class Access(StrEnum):
 
     OPEN = "open"
     GROUPS = "groups"
+    AZURE = "azure"
 
 
 def register(app: typer.Typer) -> None:
@@ -58,7 +69,8 @@ def init(
         Access | None,
         typer.Option(
             "--access",
-            help="`open`: whoever asks reads everything (default for a folder). `groups`: each blob lists its readers (default for a URL).",
+            help="`open`: whoever asks reads everything (default for a folder). `groups`: each blob lists its readers (default for a URL). "
+            "`azure`: role assignments and their conditions decide.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
@@ -73,7 +85,7 @@ def init(
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
     file = config or opening.DEFAULT_FILE
     section = _relative_to(opening.source_section(source or "."), file)
-    mode: AccessMode = "groups" if access is Access.GROUPS or (access is None and section["type"] != "folder") else "open"
+    mode: AccessMode = access.value if access is not None else "open" if section["type"] == "folder" else "groups"
     beside = _STARTERS[section["type"], mode]
     written = [_write(file, render(section, mode, exclude=_within(section, file, mode)), force=force)]
     for starter, text in beside.items():
@@ -91,6 +103,8 @@ def init(
 def _readers(kind: str, mode: AccessMode) -> str:
     if mode == "open":
         return "every caller may read everything"
+    if mode == "azure":
+        return "role assignments decide: write them to assignments.json, who asks to principals.json, then say: ragstore policy check"
     where = """, given by tags.json: {"reports/may.pdf": {"allowed": "staff hr"}}""" if kind == "folder" else ""
     asks = """[{"id": "ada", "name": "Ada", "groups": ["staff"]}]"""
     return f"a blob is read by the ids in its index tag 'allowed'{where}; nobody is allowed yet. Who asks stands in principals.json: {asks}"
@@ -101,7 +115,7 @@ def _within(section: dict[str, str], file: Path, mode: AccessMode) -> list[str]:
     folder, home = (file.parent / section.get("path", "")).resolve(), file.parent.resolve()
     if section["type"] != "folder" or not home.is_relative_to(folder):
         return []
-    names = [file.name, *(["principals.json", "access-rules.toml"] if mode == "groups" else [])]
+    names = [file.name, *_SAYS_WHO[mode]]
     inside = [str(PurePosixPath(home.relative_to(folder).as_posix(), name)) for name in names]
     return [name for name in inside if name != str(opening.DEFAULT_FILE)]  # which the source leaves out as well
 

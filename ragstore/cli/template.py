@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ragstore.errors import ConfigError
 
-AccessMode = Literal["open", "groups"]
+AccessMode = Literal["open", "groups", "azure"]
 
 _HEAD: Final = """\
 # ragstore.toml: what is indexed, how, and who may read what is found.
@@ -58,7 +58,8 @@ _OPEN: Final = """
 [access]
 # WHOEVER CAN ASK THIS INDEX READS EVERYTHING IN IT. Right for a folder of your own; wrong as soon as people with different rights ask.
 mode = "open"
-# For those: mode = "groups", and exactly one place that lists the ids (of people or groups) who may read a blob. No list means nobody.
+# For those: mode = "azure" (role assignments decide; see: ragstore init --access azure), or mode = "groups" and exactly one place
+# that lists the ids (of people or groups) who may read a blob. No list means nobody.
 # principals = "principals.json"    # who asks: [{"id": "ada", "name": "Ada", "groups": ["staff"]}]
 # metadata_key = "allowed_ids"      # metadata of each blob: ids separated by spaces or commas
 # tag_key = "allowed"               # or an index tag: ids between spaces; it holds six GUIDs, more go to allowed-1, allowed-2
@@ -75,6 +76,24 @@ principals = "principals.json"      # who asks: [{"id": "ada", "name": "Ada", "g
 tag_key = "allowed"                 # an index tag: ids between spaces; it holds six GUIDs, more go to allowed-1, allowed-2
 # metadata_key = "allowed_ids"      # metadata of each blob: ids separated by spaces or commas
 # rules = "access-rules.toml"       # a file of globs: "reports/**" = ["hr-team", "ada"]; the last match decides
+"""
+
+_AS_AZURE: Final = """
+[access]
+# What Azure Storage grants by role assignments, their conditions, deny assignments and ACLs; ragstore policy check looks these files over.
+mode = "azure"                      # "groups": each blob lists who reads it; "open": every caller reads everything
+principals = "principals.json"      # who asks: [{"id": "GUID", "name": "Ada", "groups": ["GUID"], "attributes": {"SET_NAME": "x"}}]
+assignments = "assignments.json"    # az role assignment list --all --include-inherited -o json > assignments.json
+deny_assignments = "none"           # or a file: az rest --method get --url '.../denyAssignments?api-version=2022-04-01' > deny.json
+# role_definitions = "roles.json"   # az role definition list -o json > roles.json, where custom roles are assigned
+# accounts = ["/subscriptions/ID/resourceGroups/RG/providers/Microsoft.Storage/storageAccounts/NAME"]   # az storage account show --query id
+"""
+
+_ANY_ACCESS: Final = """\
+# max_age_hours = 48                # nobody is shown a blob whose attributes were not looked at for so long
+# audit = "audit.jsonl"             # a line for each answer: who asked, by which policy, which chunk ids; never content
+# [access.graph]                    # groups and attributes of those who ask with a token of Entra ID, by Microsoft Graph
+# cache_seconds = 300
 """
 
 _REST: Final = """
@@ -126,19 +145,22 @@ max_tokens = 3000                   # of the whole prompt
 """
 
 
+_ACCESS: Final[Mapping[AccessMode, str]] = {"open": _OPEN, "groups": _GROUPS, "azure": _AS_AZURE}
+
+
 def render(source: Mapping[str, str], access: AccessMode, *, exclude: Sequence[str] = ()) -> str:
     """The text of the file. `source` is what `opening.source_section` gives, `exclude` the globs to start with.
 
     Raises `ConfigError` for a place that TOML cannot hold.
     """
     if source["type"] == "folder":
-        commented, pad = ("", "  ") if access == "groups" else ("# ", "")
+        commented, pad = ("", "  ") if access != "open" else ("# ", "")
         section = _FOLDER.format(place=toml_string(source["path"]), hash=commented, pad=pad)
     else:
         section = _AZURE.format(place=toml_string(source["url"]))
     names = f"exclude = [{', '.join(map(toml_string, exclude))}]"
     left_out = f"{names:35} # but not these\n" if exclude else _EXCLUDE
-    return _HEAD + section + _ANY_SOURCE.format(exclude=left_out) + (_GROUPS if access == "groups" else _OPEN) + _REST
+    return _HEAD + section + _ANY_SOURCE.format(exclude=left_out) + _ACCESS[access] + _ANY_ACCESS + _REST
 
 
 def toml_string(text: str) -> str:

@@ -61,11 +61,32 @@ def test_the_files_for_a_folder_with_groups_work_as_soon_as_somebody_is_named(he
     assert [hit["blob"] for hit in json.loads(capsys.readouterr().out)["hits"]] == ["docs/keys.md"]
 
 
+def test_the_files_for_role_assignments_work_as_soon_as_somebody_is_assigned(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "docs" / "keys.md").write_text("Every access key is replaced after ninety days.")
+    assert run(["init", "docs", "--access", "azure", "--json"]) == Exit.DONE
+    assert json.loads(capsys.readouterr().out)["files"] == ["ragstore.toml", "principals.json", "assignments.json", "tags.json"]
+    ada = "aaaaaaaa-0000-0000-0000-000000000001"
+    (here / "principals.json").write_text(json.dumps([{"id": ada, "name": "Ada"}]))
+    reader = "/subscriptions/s/providers/Microsoft.Authorization/roleDefinitions/2a2b9908-6ea1-4ae2-8e65-a410df84e7d1"
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAGSTORE_EMBEDDER__TYPE", "hash")
+        assert run(["index", "-q"]) == Exit.DONE
+        for assigned in ([], [{"principalId": ada, "roleDefinitionId": reader, "scope": "/"}]):
+            (here / "assignments.json").write_text(json.dumps(assigned))
+            capsys.readouterr()
+            assert run(["search", "access key", "--as", "Ada", "--json"]) == Exit.DONE
+            found.append([hit["blob"] for hit in json.loads(capsys.readouterr().out)["hits"]])
+        assert run(["policy", "check"]) == Exit.DONE
+    assert found == [[], ["docs/keys.md"]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "left_out"),
     [
         (["."], None),
         ([".", "--access", "groups"], ["principals.json", "access-rules.toml"]),
+        ([".", "--access", "azure"], ["principals.json", "assignments.json", "roles.json", "deny.json"]),
         ([".", "--config", "docs/r.toml"], ["docs/r.toml"]),
         (["docs", "--access", "groups"], None),
     ],
@@ -112,13 +133,15 @@ def test_a_shared_access_signature_is_never_written(here: Path, capsys: pytest.C
 
 
 def test_every_setting_and_every_option_of_the_default_connectors_is_named() -> None:
-    text = render({"type": "folder", "path": "docs"}, "open") + render({"type": "azure-blob", "url": _CONTAINER}, "groups")
+    azure: dict[str, str] = {"type": "azure-blob", "url": _CONTAINER}
+    text = render({"type": "folder", "path": "docs"}, "open") + render(azure, "groups") + render(azure, "azure")
     expected = {
         f"{section}.{key}"
         for section, field in config.Settings.model_fields.items()
         for key in getattr(type(field.default), "model_fields", {})
         if section not in ("source", "embedder", "store")
     }
+    expected |= {f"access.{key}" for key in config.AccessSettings.model_fields if key != "graph"}
     missing = {name for name in expected if f"{name.partition('.')[2]} = " not in text}
     connectors: list[tuple[plugins.Kind, str]] = [
         ("sources", "folder"), ("sources", "azure-blob"), ("embedders", "minilm"), ("stores", "lancedb")
