@@ -1,8 +1,8 @@
 """What a condition costs a query: parsed, folded for a principal, and translated to a filter.
 
-    python tests/benchmarks/access.py language [--quick] [--output FILE]
+    python tests/benchmarks/access.py access [--quick] [--output FILE]
 
-`language`: the largest condition that Azure stores, 8 KB, of the kinds of comparisons that its documentation shows.
+The largest condition that Azure stores, 8 KB, of the kinds of comparisons that its documentation shows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from ragstore.access.conditions.reduction import reduce
 from ragstore.access.conditions.syntax import parse
 from ragstore.access.conditions.translation import to_filter
-from ragstore.access.conditions.tree import PATH, TAGS, Condition, Context
+from ragstore.access.conditions.tree import PATH, READ_ACTION, TAGS, Condition, Context
 from ragstore.filters import Filter
 from ragstore_lancedb.filters import where
 from tests.benchmarks.figures import Figure, finish, options
@@ -24,7 +24,7 @@ LARGEST = 8_192
 """Bytes of a condition, as Azure limits them."""
 TARGET = 5.0
 """Milliseconds for all three steps."""
-_GUARD = "(!(ActionMatches{'Microsoft.Storage/storageAccounts/blobServices/containers/blobs/read'} AND NOT SubOperationMatches{'Blob.List'})) OR "
+_GUARD = f"(!(ActionMatches{{'{READ_ACTION}'}} AND NOT SubOperationMatches{{'Blob.List'}})) OR "
 _SECURITY = "Microsoft.Directory/CustomSecurityAttributes/Id:Engineering_Project"
 _PRINCIPAL = Context(principal={_SECURITY: ("Baker", "Cascade")})
 
@@ -73,7 +73,7 @@ def language(*, quick: bool) -> list[Figure]:
     return [*figures, *(Figure(name=f"8 KB condition: {step}", value=value, unit="ms") for step, value in medians.items())]
 
 
-MEASURES = {"language": language}
+MEASURES = {"access": language}
 
 
 def main() -> int:
