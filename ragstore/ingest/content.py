@@ -9,6 +9,7 @@ from itertools import islice
 
 from ragstore.errors import PoisonError
 from ragstore.ingest.language import Scripts
+from ragstore.ingest.occurrences import Occurrences
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.supply import VectorSupply
 from ragstore.ingest.swap import Swapper
@@ -36,10 +37,7 @@ class Generation:
     media_type: str = ""
     title: str | None = None
     warnings: list[str] = field(default_factory=list)
-    _seen: set[int] = field(default_factory=set)
-    """Text hashes, as numbers: half the memory of strings."""
-    _repeated: dict[int, int] = field(default_factory=dict)
-    """How often a text came again."""
+    _occurrences: Occurrences = field(default_factory=Occurrences)
 
     def stale(self) -> frozenset[str]:
         """Chunk ids that the committed generation has and this one has not."""
@@ -48,7 +46,7 @@ class Generation:
     def add(self, chunk: Chunk) -> ChunkRecord:
         """List a chunk; equal texts in one document are told apart by their occurrence."""
         record = ChunkRecord(
-            chunk_id=chunk_id(self.document_id, chunk.text_hash, self._occurrence(chunk.text_hash)),
+            chunk_id=chunk_id(self.document_id, chunk.text_hash, self._occurrences.next(chunk.text_hash)),
             start=chunk.start,
             end=chunk.end,
             page=chunk.page,
@@ -57,14 +55,6 @@ class Generation:
         )
         self.records.append(record)
         return record
-
-    def _occurrence(self, text_hash: str) -> int:
-        number = int(text_hash, 16)
-        if number not in self._seen:
-            self._seen.add(number)
-            return 0
-        self._repeated[number] = self._repeated.get(number, 0) + 1
-        return self._repeated[number]
 
 
 class ContentReader:
