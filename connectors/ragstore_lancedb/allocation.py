@@ -15,11 +15,23 @@ _LARGE: Final = 128 * 1024
 """Bytes; where glibc begins by itself, before it adapts."""
 
 _READ_AHEAD: Final = ("LANCE_DEFAULT_IO_BUFFER_SIZE", str(32 * 2**20))
+_TEXT_PARTITION: Final = ("LANCE_FTS_PARTITION_SIZE", "32")
+"""Megabytes."""
 
 
 def bound_read_ahead() -> None:
     """Have Lance read at most 32 MB ahead, instead of 2 GB: compaction reads faster than it writes, and holds what it has read."""
     os.environ.setdefault(*_READ_AHEAD)
+
+
+def bound_text_partitions() -> None:
+    """Have Lance write a part of a full-text index when it takes 32 MB, instead of 256 MB, on each thread that makes one.
+
+    A part is held whole while it is made, and again when compaction gives the rows other addresses. Measured with 400 thousand rows of 650
+    bytes: 40 MB less at the peak of either, and three parts instead of one, which a search goes through in the same time. (66 parts, of
+    2 MB, would take half as long again.)
+    """
+    os.environ.setdefault(*_TEXT_PARTITION)
 
 
 def use_system_memory_in_arrow() -> None:
@@ -47,8 +59,23 @@ def give_back_large_blocks() -> None:
     writing 400 thousand rows leaves 420 MB resident with the default, and 200 MB so, in the same time. Whoever runs the process has the
     last word: where a variable `MALLOC_..._` or `GLIBC_TUNABLES` is set, nothing is changed.
     """
-    if platform.libc_ver()[0] != "glibc" or any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
+    if not _glibc_is_ours():
         return
     libc = ctypes.CDLL(None)
     libc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
     libc.mallopt(_M_TRIM_THRESHOLD, _LARGE)
+
+
+def give_back_free_pages() -> None:
+    """Have glibc give back the pages of its heaps on which nothing is in use; a few milliseconds. Elsewhere nothing happens.
+
+    What is smaller than a large block comes from heaps that glibc shrinks at their ends only. Measured while 400 thousand rows are written:
+    10 to 30 MB are free in them but resident at any time, and 46 MB when they are written.
+    """
+    if _glibc_is_ours():
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _glibc_is_ours() -> bool:
+    """Whether the allocator is glibc's, and whoever runs the process has not set it."""
+    return platform.libc_ver()[0] == "glibc" and not any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ)

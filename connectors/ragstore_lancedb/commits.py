@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from ragstore.contracts import DropRows
+from ragstore_lancedb.allocation import give_back_free_pages
 from ragstore_lancedb.filters import one_of
 from ragstore_lancedb.schema import schema, to_arrow, with_access
 
@@ -26,6 +27,8 @@ _DOCUMENTS_PER_READ: Final = 500
 _IDS_PER_DELETE: Final = 10_000
 _ROWS_PER_RETAG: Final = 20_000
 """Rows are rewritten whole, so this bounds the memory that a retag takes: about 60 MB at 384 dimensions."""
+_ROWS_PER_RELEASE: Final = 4_000
+"""A commit of so many takes half a second, against which giving back free memory is nothing."""
 
 
 async def carry_out(batch: Batch, collection: Collection, dimensions: int) -> None:
@@ -33,10 +36,16 @@ async def carry_out(batch: Batch, collection: Collection, dimensions: int) -> No
     if batch.retags:
         await _retag(batch.retags, collection, dimensions)
     if batch.puts:
-        data = await asyncio.to_thread(to_arrow, list(batch.puts.values()), dimensions)
-        await collection.write(lambda table: _merge(table, data))
+        await _put(batch, collection, dimensions)
+        if len(batch.puts) >= _ROWS_PER_RELEASE:
+            await asyncio.to_thread(give_back_free_pages)
     for condition in _dropped(batch):
         await collection.read(partial(_delete, condition=condition))
+
+
+async def _put(batch: Batch, collection: Collection, dimensions: int) -> None:
+    data = await asyncio.to_thread(to_arrow, list(batch.puts.values()), dimensions)
+    await collection.write(lambda table: _merge(table, data))
 
 
 async def _merge(table: AsyncTable, data: pa.Table) -> None:

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from ragstore.errors import ConfigError
-from ragstore_lancedb.allocation import bound_read_ahead, give_back_large_blocks
+from ragstore_lancedb.allocation import bound_read_ahead, bound_text_partitions, give_back_large_blocks
 
 if TYPE_CHECKING:
     from lancedb.db import AsyncConnection
@@ -124,6 +124,7 @@ def load_lancedb() -> ModuleType:
             pydantic.validate_call = eager
         give_back_large_blocks()
         bound_read_ahead()
+        bound_text_partitions()
         return lancedb
 
 

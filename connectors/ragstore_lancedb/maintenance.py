@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from ragstore_lancedb.allocation import give_back_free_pages
+
 if TYPE_CHECKING:
     from lancedb.table import AsyncTable
 
@@ -89,14 +91,18 @@ async def maintain(table: AsyncTable, *, ann_from: int, force: bool) -> None:
     if "terms" not in condition.indexed:
         await index_text(table)
     if condition.is_mostly_new:
+        await _make_room(condition)
         await index_text(table)
     if force or condition.has_many_fragments or (condition.compaction_is_due and not condition.is_mostly_new):
+        await _make_room(condition)
         await table.optimize(cleanup_older_than=_KEEP_VERSIONS)
+        await _make_room(condition)
     await _index_scalars(table, condition)
     if condition.rows >= ann_from and "vector" not in condition.indexed:
         from lancedb.index import IvfRq
 
         await table.create_index("vector", config=IvfRq(distance_type="cosine"), name=VECTOR_INDEX)
+        await _make_room(condition)
 
 
 async def expunge(table: AsyncTable, *, ann_from: int) -> None:
@@ -118,6 +124,12 @@ async def older_versions(table: AsyncTable) -> list[str]:
     """The versions that are there besides the newest."""
     listed: list[dict[str, Any]] = await cast("Any", table).list_versions()  # declared without types
     return [f"version {version['version']}" for version in listed[:-1]]
+
+
+async def _make_room(condition: Condition) -> None:
+    """Before and after the steps that need most memory: what one of them leaves free is not what the next one can use."""
+    if condition.rows >= _SCALAR_INDEXES_FROM:
+        await asyncio.to_thread(give_back_free_pages)
 
 
 async def _index_scalars(table: AsyncTable, condition: Condition) -> None:

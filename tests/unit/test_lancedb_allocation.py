@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
@@ -18,9 +19,14 @@ class CountingLibrary:
 
     def __init__(self) -> None:
         self.calls: list[tuple[int, int]] = []
+        self.trimmed = 0
 
     def mallopt(self, parameter: int, value: int) -> int:
         self.calls.append((parameter, value))
+        return 1
+
+    def malloc_trim(self, _keep: int) -> int:
+        self.trimmed += 1
         return 1
 
 
@@ -43,13 +49,20 @@ def test_glibc_is_told_to_map_large_blocks(library: CountingLibrary) -> None:
 def test_what_the_environment_says_of_the_allocator_stays(library: CountingLibrary, monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     monkeypatch.setenv(variable, "1")
     allocation.give_back_large_blocks()
-    assert library.calls == []
+    allocation.give_back_free_pages()
+    assert (library.calls, library.trimmed) == ([], 0)
+
+
+def test_glibc_is_told_to_give_back_free_pages(library: CountingLibrary) -> None:
+    allocation.give_back_free_pages()
+    assert library.trimmed == 1
 
 
 def test_another_c_library_is_left_alone(library: CountingLibrary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     allocation.give_back_large_blocks()
-    assert library.calls == []
+    allocation.give_back_free_pages()
+    assert (library.calls, library.trimmed) == ([], 0)
 
 
 def pool_of_a_new_process(**environment: str) -> str:
@@ -69,10 +82,19 @@ def test_the_pool_that_the_environment_names_for_arrow_stays() -> None:
     assert pool_of_a_new_process(ARROW_DEFAULT_MEMORY_POOL="mimalloc") == "mimalloc True"
 
 
-def test_lance_reads_ahead_as_far_as_the_environment_says_or_32_mb(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LANCE_DEFAULT_IO_BUFFER_SIZE", raising=False)
-    allocation.bound_read_ahead()
-    assert os.environ["LANCE_DEFAULT_IO_BUFFER_SIZE"] == str(32 * 2**20)
-    monkeypatch.setenv("LANCE_DEFAULT_IO_BUFFER_SIZE", "1000")
-    allocation.bound_read_ahead()
-    assert os.environ["LANCE_DEFAULT_IO_BUFFER_SIZE"] == "1000"
+@pytest.mark.parametrize(
+    ("bound", "variable", "value"),
+    [
+        (allocation.bound_read_ahead, "LANCE_DEFAULT_IO_BUFFER_SIZE", str(32 * 2**20)),
+        (allocation.bound_text_partitions, "LANCE_FTS_PARTITION_SIZE", "32"),
+    ],
+)
+def test_lance_holds_as_much_as_the_environment_says_or_32_mb(
+    monkeypatch: pytest.MonkeyPatch, bound: Callable[[], None], variable: str, value: str
+) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    bound()
+    assert os.environ[variable] == value
+    monkeypatch.setenv(variable, "1000")
+    bound()
+    assert os.environ[variable] == "1000"
