@@ -90,6 +90,19 @@ class Instruments:
             if moment is not None:
                 self._metrics.to_searchable.observe(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
 
+    def access(self, moment: datetime) -> None:
+        """What changed of a blob's access at `moment` (aware) counts in every answer from now on."""
+        if self._metrics is not None:
+            self._metrics.access.observe(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
+
+    def answered(self, kind: str, *, returned: int, refused: int, leaked: int) -> None:
+        """A question was answered with so many chunks; so many more were proposed by the store and refused, of which an exact filter leaked some."""
+        if self._metrics is not None:
+            self._metrics.answers.labels(self._metrics.bounded("answers", kind)).inc()
+            self._metrics.returned.inc(returned)
+            self._metrics.refused.inc(refused)
+            self._metrics.leaked.inc(leaked)
+
     def lag(self, feed: str, seconds: float) -> None:
         """How far a feed was behind when its latest event came."""
         if self._metrics is not None:
@@ -154,6 +167,13 @@ class _Metrics:
         self.depth = Gauge("ragstore_queue_depth", "Changes that wait to be applied", ["queue"], registry=to)
         self.quarantined = Gauge("ragstore_quarantined", "Blobs in quarantine", registry=to)
         self.embedded = Counter("ragstore_embedded_chunks_total", "Chunks that were embedded", registry=to)
+        self.answers = Counter("ragstore_answers_total", "Questions that were answered", ["kind"], registry=to)
+        self.returned = Counter("ragstore_returned_chunks_total", "Chunks that were shown", registry=to)
+        self.refused = Counter("ragstore_refused_chunks_total", "Chunks that a store proposed and the check refused", registry=to)
+        self.leaked = Counter("ragstore_filter_leaks_total", "Those that an exact filter should have kept back: an alarm", registry=to)
+        self.access = Histogram(
+            "ragstore_access_lag_seconds", "From a change of access to its counting in every answer", buckets=_SECONDS, registry=to
+        )
         self.to_searchable = Histogram(
             "ragstore_event_to_searchable_seconds", "From an event to its change being searchable", buckets=_SECONDS, registry=to
         )

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from ragstore.retrieval.door import Committed, Freshness
 from ragstore.retrieval.expression import Expression, evaluate, to_filter
-from ragstore.retrieval.record import AuditLog, Observer, Retrieval
+from ragstore.retrieval.record import AuditLog, Observer, Retrieval, measured
 from ragstore.retrieval.search import Retriever
 from ragstore.retrieval.syntax import parse
 
-__all__ = ["AuditLog", "Committed", "Expression", "Freshness", "Observer", "Retrieval", "Retriever", "evaluate", "parse", "to_filter"]
+__all__ = [
+    "AuditLog",
+    "Committed",
+    "Expression",
+    "Freshness",
+    "Observer",
+    "Retrieval",
+    "Retriever",
+    "evaluate",
+    "measured",
+    "parse",
+    "to_filter",
+]

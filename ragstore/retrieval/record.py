@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from ragstore.errors import AccessError, ConfigError
 from ragstore.filters import Filter
+from ragstore.instrumentation import Instruments
 
 _LONGEST_FILTER: Final = 2_000
 """Characters of a filter in a record; the digest stands for all of it."""
@@ -64,6 +65,16 @@ class Retrieval:
 
 Observer = Callable[[Retrieval], None]
 """Told of every answer before it is given. What it raises is raised instead of the answer."""
+
+
+def measured(instruments: Instruments) -> Observer:
+    """An observer that counts answers in these metrics."""
+
+    def count(retrieval: Retrieval) -> None:
+        returned, refused = len(retrieval.returned), len(retrieval.refused)
+        instruments.answered(retrieval.kind, returned=returned, refused=refused, leaked=retrieval.leaked)
+
+    return count
 
 
 def query_hash(query: str) -> str:

@@ -157,10 +157,12 @@ class Follower:
 
     async def _narrow(self, events: Sequence[Event]) -> None:
         """Attributes of a blob whose content waits, or is being read, are not left to wait with it."""
-        blobs = {event.blob.document_id: event.blob for event in events if event.hint == "attributes"}
-        if blobs:
-            behind = await asyncio.to_thread(self._parts.ledger.work.behind_content, blobs)
-            await narrow_now(self._parts, [blobs[document_id] for document_id in behind])
+        told = {event.blob.document_id: event for event in events if event.hint == "attributes"}
+        if told:
+            behind = await asyncio.to_thread(self._parts.ledger.work.behind_content, told)
+            await narrow_now(self._parts, [told[document_id].blob for document_id in behind])
+            for document_id in behind:
+                self._instruments.access(told[document_id].moment)
 
     def _news(self, events: Sequence[Event]) -> list[Event]:
         """The events that are not surely older than what was applied: the same change may come from several feeds, and late."""

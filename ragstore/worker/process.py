@@ -138,6 +138,8 @@ class Lane:
         for item in done:
             with self._instruments.span("blob", since=item.event.moment, blob=item.event.blob.name, hint=item.event.hint):
                 self._instruments.applied(item.event.hint, item.event.moment)
+            if item.event.hint == "attributes":
+                self._instruments.access(item.event.moment)
         if self._name == "content":
             self._instruments.embedded(self._clock.report.chunks_embedded - self._embedded)
             self._embedded = self._clock.report.chunks_embedded

@@ -147,6 +147,8 @@ def test_what_happens_is_counted_under_stable_names() -> None:
     instruments.depth(7)
     instruments.quarantined(2)
     instruments.embedded(40)
+    instruments.access(datetime.now(UTC) - timedelta(seconds=20))
+    instruments.answered("search", returned=8, refused=3, leaked=1)
     feed = {"feed": "change-feed a/c"}
     for name, labels, value in [
         ("ragstore_events_total", {**feed, "outcome": "BlobCreated/PutBlob"}, 1),
@@ -156,6 +158,12 @@ def test_what_happens_is_counted_under_stable_names() -> None:
         ("ragstore_queue_depth", {"queue": "work"}, 7),
         ("ragstore_quarantined", {}, 2),
         ("ragstore_embedded_chunks_total", {}, 40),
+        ("ragstore_access_lag_seconds_bucket", {"le": "30.0"}, 1),
+        ("ragstore_access_lag_seconds_bucket", {"le": "10.0"}, 0),
+        ("ragstore_answers_total", {"kind": "search"}, 1),
+        ("ragstore_returned_chunks_total", {}, 8),
+        ("ragstore_refused_chunks_total", {}, 3),
+        ("ragstore_filter_leaks_total", {}, 1),
         ("ragstore_event_to_searchable_seconds_count", {}, 2),
         ("ragstore_event_to_searchable_seconds_bucket", {"le": "30.0"}, 2),
         ("ragstore_event_to_searchable_seconds_bucket", {"le": "10.0"}, 1),

@@ -9,13 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from ragstore.access import GroupsPolicy, Policy, Scope
 from ragstore.errors import AccessError, ConfigError
 from ragstore.filters import ALWAYS, AnyOf
+from ragstore.instrumentation import Instruments
 from ragstore.models import AccessAttributes, Principal
-from ragstore.retrieval import AuditLog, Freshness, Retrieval, Retriever
+from ragstore.retrieval import AuditLog, Freshness, Retrieval, Retriever, measured
 from tests.unit.test_retrieval_search import ALICE, GROUPS, Library, Watching
 
 HOUR = 3600.0
@@ -113,6 +115,22 @@ async def test_a_policy_that_changes_during_a_search_is_no_leak(library: Library
     await library.add("a.md", "key", allow="bob")
     assert await library.retriever().search("key", principal=ALICE) == []
     assert "filter_leaked" not in caplog.text
+
+
+async def test_answers_and_leaks_are_counted(library: Library) -> None:
+    registry = CollectorRegistry()
+    await library.add("mine.md", "key")
+    await library.add("secret.md", "key two", allow="bob")
+    retriever = Retriever(
+        store=Watching(library.store, obey=False),
+        embedder=library.embedder,
+        policy=library.policy,
+        committed=library.committed,
+        observe=measured(Instruments(registry=registry)),
+    )
+    assert len(await retriever.search("key", principal=ALICE)) == 1
+    for name in ("returned_chunks", "refused_chunks", "filter_leaks"):
+        assert registry.get_sample_value(f"ragstore_{name}_total") == 1
 
 
 # Filling the limit.
