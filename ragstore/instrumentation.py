@@ -96,7 +96,7 @@ class Instruments:
             self._metrics.access.observe(max(0.0, (datetime.now(UTC) - moment).total_seconds()))
 
     def answered(self, kind: str, *, returned: int, refused: int, leaked: int) -> None:
-        """A question was answered with so many chunks; so many more were proposed by the store and refused, of which an exact filter leaked some."""
+        """A question was answered with so many chunks; the store proposed so many more that were refused, some past an exact filter."""
         if self._metrics is not None:
             self._metrics.answers.labels(self._metrics.bounded("answers", kind)).inc()
             self._metrics.returned.inc(returned)
