@@ -234,6 +234,7 @@ class AccessColumns:
 
     `allowed` holds ids (mode `groups`). `labels` holds `t\\x1fKEY\\x1fVALUE` for tags and `m\\x1fkey\\x1fvalue` for metadata,
     `label_keys` holds `t\\x1fKEY` and `m\\x1fkey`, so that presence can be asked without a column per key.
+    Mode `azure` adds labels of its own to both (`access.labels.azure_columns`).
     """
 
     account: str
