@@ -185,6 +185,15 @@ def test_the_first_example_tells_its_story(capsys: pytest.CaptureFixture[str]) -
     assert "docs/pay.md" in out[6]
 
 
+def test_the_example_of_role_assignments_shows_each_person_what_is_assigned(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "role_assignments.py"), run_name="__main__")
+    out = capsys.readouterr().out.splitlines()
+    assert out[:2] == ["Ada finds docs/halyard.md", "Bob finds nothing"]
+    assert "its condition is false" in out[2]
+    assert "no role is assigned" in out[3]
+    assert out[4:] == ["after a retag, read without any content: 1 blob", "Ada finds nothing", "Bob finds nothing"]
+
+
 @pytest.mark.azurite
 def test_the_azure_example_indexes_a_container(azurite: Azurite, container: str, here: Path) -> None:
     from azure.storage.blob import ContainerClient
