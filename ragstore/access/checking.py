@@ -59,7 +59,7 @@ class Checked:
 
 
 def check_file(data: bytes, *, file: Path, kind: FileKind | None = None) -> Checked:
-    """Whatever the file is, by its content unless `kind` says so: a condition, an export of Azure, principals, access rules, or cases of `policy test`.
+    """Whatever the file is, by its content unless `kind` says so: a condition, an export of Azure, principals, rules, or cases to test.
 
     A file that is none of them, or that cannot be read as what it is, is one error that says what to write.
     """

@@ -48,10 +48,12 @@ def _summary(reader: Reader, reasons: Iterable[Reason], acls: list[Reason], *, a
     if denying:
         return f"the deny assignment {denying[0]} denies it, whatever is granted"
     assigned = [reason for reason in reasons if reason.kind == "assignment"]
-    if len(assigned) == 1:
+    if not assigned:
+        found = "no role is assigned to the principal or to its groups"
+    elif len(assigned) == 1:
         found = f"the role assignment {assigned[0].name} does not grant it: {assigned[0].why}"
     else:
-        found = f"none of {len(assigned)} role assignments grants it" if assigned else "no role is assigned to the principal or to its groups"
+        found = f"none of {len(assigned)} role assignments grants it"
     stopped = next((reason for reason in acls if reason.outcome == "stops"), None)
     return f"{found}, and the ACL of {stopped.name!r} stops it" if stopped else found
 
