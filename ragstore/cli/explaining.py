@@ -31,7 +31,7 @@ _STYLES: Final = {
     "nothing": "dim",
 }
 _SHORT: Final = "Microsoft.Storage/storageAccounts/blobServices/containers"
-"""What most attributes begin with; on a terminal an ellipsis stands for it."""
+"""What most attributes begin with; on a terminal an ellipsis stands for it, unless -v is said."""
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +100,7 @@ def _show_reasons(explanation: Explanation, terminal: Terminal) -> None:
         for label, value in _facts(reason):
             _line(terminal, 1, f"{label}: {value}", "dim")
         if reason.clause is not None:
-            for depth, text, style in _clauses(reason.clause, 1, terminal):
+            for depth, text, style in _clauses(reason.clause, 1):
                 _line(terminal, depth, text, style)
 
 
@@ -115,17 +115,17 @@ def _facts(reason: Reason) -> Iterator[tuple[str, str]]:
         yield "condition", reason.condition
 
 
-def _clauses(clause: Clause, depth: int, terminal: Terminal) -> Iterator[tuple[int, str, str]]:
+def _clauses(clause: Clause, depth: int) -> Iterator[tuple[int, str, str]]:
     """Each clause on a line under the one it belongs to, with its truth and the values it saw."""
     truth = _TRUTHS[clause.truth]
     if clause.parts:
         yield depth, f"{truth}  {clause.joined}", _STYLES[truth]
         for part in clause.parts:
-            yield from _clauses(part, depth + 1, terminal)
+            yield from _clauses(part, depth + 1)
         return
     seen = "; ".join(f"{one.name} = {'missing' if one.value is None else repr(one.value)}" for one in clause.seen)
     text = f"{truth}  {clause.text}" + (f"   [{seen}]" if seen else "") + (f"   {clause.why}" if clause.why else "")
-    yield depth, text.replace(_SHORT, "\u2026") if terminal.styled and not terminal.verbose else text, _STYLES[truth]
+    yield depth, text, _STYLES[truth]
 
 
 def _line(terminal: Terminal, depth: int, text: str, style: str = "") -> None:
@@ -135,4 +135,5 @@ def _line(terminal: Terminal, depth: int, text: str, style: str = "") -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    terminal.show(Padding(Text(plain(text), style=style), (0, 0, 0, 2 * depth)))
+    shown = plain(text if terminal.verbose else text.replace(_SHORT, "\u2026"))
+    terminal.show(Padding(Text(shown, style=style), (0, 0, 0, 2 * depth)))

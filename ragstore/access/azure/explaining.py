@@ -14,6 +14,7 @@ from ragstore.access.ids import parse_id
 from ragstore.models import AccessAttributes, Principal
 
 _TRUTHS = {True: "true", False: "false", None: "unknown"}
+_GUARDS = ("ActionMatches", "SubOperationMatches")
 
 
 def explain(
@@ -163,5 +164,16 @@ def _told(clause: Clause) -> str:
     """The truth, and which clauses decided it where it is not true."""
     if clause.truth is True:
         return "true"
-    leaves = list(dict.fromkeys(leaf.why or leaf.text for leaf in deciding(clause)))
+    found = deciding(clause)
+    # That the action is the reading of blobs goes without saying, unless nothing else decided.
+    telling = [leaf for leaf in found if not leaf.text.startswith(_GUARDS)] or found
+    leaves = list(dict.fromkeys(_leaf(leaf) for leaf in telling))
     return f"{_TRUTHS[clause.truth]}: {'; '.join(leaves[:3])}{'; ...' if len(leaves) > 3 else ''}"  # noqa: PLR2004 - a line is enough
+
+
+def _leaf(leaf: Clause) -> str:
+    """What it says, and what it saw."""
+    if leaf.why:
+        return leaf.why
+    seen = ", ".join("missing" if one.value is None else repr(one.value) for one in leaf.seen)
+    return f"{leaf.text} is {_TRUTHS[leaf.truth]} ({seen})" if seen else f"{leaf.text} is {_TRUTHS[leaf.truth]}"
