@@ -1,10 +1,10 @@
-"""A query and one filter in, the matches of both legs fused out; how many are asked for is up to the caller."""
+"""A query and one filter in, the matches of both legs fused out; how many are asked for, and which count, is up to the caller."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Legs = Literal["both", "vector", "text"]
 Result = TypeVar("Result")
+Sieve = Callable[[Sequence[Match]], Awaitable[list[Match]]]
+"""Matches in, those of them that may be shown, in the same order, out."""
 
 _log = logging.getLogger("ragstore.retrieval")
 
@@ -27,6 +29,22 @@ _SPECIAL_TOKENS: Final = 16
 """Room for what `count_tokens` leaves out: special tokens and the model's query prefix."""
 _TEXT_LENGTH: Final = 10_000
 """Characters of a query that the full-text leg sees."""
+_FIRST: Final = 100
+"""The least that a store is asked for."""
+_MANY: Final = 12_800
+"""From here on the number grows faster: a filter that is not exact admits much more than may be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leg:
+    matches: Sequence[Match]
+    complete: bool
+    """There are no others."""
+
+
+def larger(number: int) -> int:
+    """How many to ask for next, where so many were not enough."""
+    return number * (2 if number < _MANY else 8)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,30 +61,34 @@ class Candidates:
     filter: Filter
     legs: Legs
     fusion: Fusion
+    sieve: Sieve | None = None
+    """What it drops is as if it were not there: no score, no rank and no number depends on it. Without it, all matches are ranked."""
     degraded: bool = False
     exhausted: bool = False
-    """The last `best` saw every row that the filter admits and a leg can find."""
+    """The last `best` saw every row that the filter admits and a leg can find, or all of them that the sieve lets through."""
     matches: dict[str, Match] = field(default_factory=dict)
     """Every match seen so far, by chunk id."""
     _vector: NDArray[np.float32] | None = None
+    _asked: dict[type[VectorQuery | TextQuery], int] = field(default_factory=dict)
 
     async def best(self, number: int) -> list[tuple[str, float]]:
         """Chunk ids with their scores, best first, of the best `number` of each leg, under the same filter."""
         vector, text = await _both(self._by_vector(number), self._by_text(number))
-        for match in (*(vector or ()), *(text or ())):
-            self.matches.setdefault(match.chunk_id, match)
-        vector_complete = vector is not None and len(vector) < number
-        text_complete = text is None or len(text) < number
+        for leg in (vector, text):
+            for match in leg.matches if leg else ():
+                self.matches.setdefault(match.chunk_id, match)
+        vector_complete = vector is not None and vector.complete
         # Whatever shares a word with the query is also somewhere in a complete list of neighbours.
-        self.exhausted = vector_complete or (vector is None and text_complete)
-        return fuse(vector, text, fusion=self.fusion, vector_complete=vector_complete)
+        self.exhausted = vector_complete or (vector is None and (text is None or text.complete))
+        found = (leg.matches if leg else None for leg in (vector, text))
+        return fuse(*found, fusion=self.fusion, vector_complete=vector_complete)
 
-    async def _by_text(self, number: int) -> list[Match] | None:
+    async def _by_text(self, number: int) -> _Leg | None:
         if self.legs == "vector" or not self.store.capabilities.full_text:
             return None
-        return await self.store.search(TextQuery(text=self.query[:_TEXT_LENGTH]), filter=self.filter, limit=number)
+        return await self._leg(TextQuery(text=self.query[:_TEXT_LENGTH]), number)
 
-    async def _by_vector(self, number: int) -> list[Match] | None:
+    async def _by_vector(self, number: int) -> _Leg | None:
         if self.legs == "text" or self.degraded:
             return None
         if self._vector is None:
@@ -78,7 +100,22 @@ class Candidates:
                 self.degraded = True
                 _log.warning("retrieval.vector_leg_failed", extra={"error": type(error).__name__})
                 return None
-        return await self.store.search(VectorQuery(vector=self._vector), filter=self.filter, limit=number)
+        return await self._leg(VectorQuery(vector=self._vector), number)
+
+    async def _leg(self, query: VectorQuery | TextQuery, number: int) -> _Leg:
+        """The best `number` that the sieve lets through, or all."""
+        if self.sieve is None:
+            found = await self.store.search(query, filter=self.filter, limit=number)
+            return _Leg(matches=found, complete=len(found) < number)
+        asked = max(number, _FIRST, self._asked.get(type(query), 0))
+        while True:
+            self._asked[type(query)] = asked
+            found = await self.store.search(query, filter=self.filter, limit=asked)
+            kept = await self.sieve(found)
+            everything = len(found) < asked
+            if everything or len(kept) >= number:
+                return _Leg(matches=kept[:number], complete=everything and len(kept) < number)
+            asked = larger(asked)
 
 
 async def embed_query(embedder: Embedder, query: str) -> NDArray[np.float32]:

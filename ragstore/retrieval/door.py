@@ -12,7 +12,7 @@ from typing import Final
 from ragstore.access.policy import Policy, Scope
 from ragstore.errors import AccessError
 from ragstore.filters import matches
-from ragstore.models import BlobId, CommittedChunk, Principal
+from ragstore.models import BlobId, CommittedChunk, Match, Principal
 from ragstore.retrieval.expression import Expression, evaluate
 
 Committed = Callable[[Sequence[str]], Mapping[str, CommittedChunk]]
@@ -22,6 +22,8 @@ Place = tuple[str, str]
 
 _AHEAD: Final = 60.0
 """Seconds by which the clock of another machine that writes may be ahead of ours."""
+_AT_ONCE: Final = 250
+"""Chunks that are decided before anybody else gets a turn."""
 
 _log = logging.getLogger("ragstore.retrieval")
 
@@ -61,6 +63,30 @@ class Door:
     leaked: set[str] = field(default_factory=set)
     """Those that the policy's filter, which is exact, should have kept the store from proposing. See `_is_leak`."""
     _listed: Mapping[Place, float] | None = None
+    _admitted: dict[str, bool] = field(default_factory=dict)
+
+    async def permitted(self, proposed: Sequence[Match]) -> list[Match]:
+        """Those that may be shown, in the same order; each is decided once. Raises `AccessError` as `look_up` does."""
+        kept: list[Match] = []
+        for start in range(0, len(proposed), _AT_ONCE):
+            some = proposed[start : start + _AT_ONCE]
+            found = await self.look_up([match.chunk_id for match in some])
+            kept += [match for match in some if match.chunk_id in found and self._shows(match, found[match.chunk_id])]
+        return kept
+
+    def chunk_of(self, match: Match) -> CommittedChunk:
+        """Where a permitted match stands."""
+        chunk = self.known[match.chunk_id]
+        if chunk is None:
+            raise AccessError("a chunk was to be shown that is not committed")
+        return chunk
+
+    def _shows(self, match: Match, chunk: CommittedChunk) -> bool:
+        if match.document_id != chunk.document_id:
+            return False
+        if match.chunk_id not in self._admitted:
+            self._admitted[match.chunk_id] = self.admits(chunk)
+        return self._admitted[match.chunk_id]
 
     async def look_up(self, chunk_ids: Sequence[str]) -> dict[str, CommittedChunk]:
         """The committed ones among these. Raises `AccessError` for whatever goes wrong: without the ledger nothing is shown."""
@@ -95,10 +121,10 @@ class Door:
             return False
         return self.wanted is None or evaluate(self.wanted, chunk.current_access, media_type=chunk.media_type)
 
-    def tell(self, candidates: int) -> None:
+    def tell(self) -> None:
         """Log what was refused, by number only: the event `access.filter_leaked` is an alarm, for a fault of the store or of ours."""
         if self.refused:
-            counts = {"count": len(self.refused), "outdated": len(self.outdated), "candidates": candidates}
+            counts = {"count": len(self.refused), "outdated": len(self.outdated), "candidates": len(self.known)}
             _log.info("retrieval.hits_refused", extra=counts)
         if self.leaked:
             _log.error("access.filter_leaked", extra={"count": len(self.leaked), "mode": self.policy.mode})

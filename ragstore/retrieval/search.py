@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal, cast, get_args
 
@@ -12,8 +12,8 @@ from ragstore.access.policy import Policy
 from ragstore.contracts import Embedder, Reranker, Store
 from ragstore.errors import AccessError, ConfigError
 from ragstore.filters import ALWAYS, Filter, Never, all_of, simplify
-from ragstore.models import CommittedChunk, Hit, Match, Principal
-from ragstore.retrieval.candidates import Candidates, Legs, check_legs
+from ragstore.models import CommittedChunk, Hit, Principal
+from ragstore.retrieval.candidates import Candidates, Legs, check_legs, larger
 from ragstore.retrieval.diversity import Selection
 from ragstore.retrieval.door import Committed, Door, Freshness
 from ragstore.retrieval.expression import Expression, to_filter
@@ -23,8 +23,8 @@ from ragstore.retrieval.syntax import parse
 
 MAX_LIMIT: Final = 1000
 _FIRST_CANDIDATES: Final = 100
-_MANY_CANDIDATES: Final = 12_800
-"""From here on the number grows faster: a filter that is not exact admits much more than may be read."""
+_FIRST_PERMITTED: Final = 32
+"""Of each leg, where candidates are checked before they are ranked."""
 _SLICE: Final = 32
 _RERANKED: Final = 50
 _ID_LENGTH: Final = 128
@@ -36,8 +36,9 @@ class Retriever:
     What the store says is a proposal. A hit must be in the ledger's committed list, and both the attributes with which its generation was
     read and the current ones must grant; a store that ignores its filter, or that lags behind, costs time and shows nothing.
 
-    What remains is this: a store weighs words by how rare they are in the whole collection. Whoever may read documents that hold a word
-    can learn from scores roughly how many other chunks hold it, not which, and nothing else of them. Keep apart what even that would tell.
+    Nor does it move the score or the rank of what is shown: by those one could ask for the words of hidden blobs. What remains is this: a
+    store weighs words by how rare they are in the whole collection. Whoever may read documents that hold a word can learn from scores
+    roughly how many other chunks hold it, not which, and nothing else of them. Keep apart what even that would tell.
     """
 
     def __init__(
@@ -152,29 +153,36 @@ class Retriever:
 
 
 async def _collect(candidates: Candidates, door: Door, *, limit: int, per_blob: int | None) -> list[Hit]:
-    """Permitted hits in fused order, asking for more candidates until there are enough or there are no more."""
-    number = max(_FIRST_CANDIDATES, 2 * limit)
+    """Permitted hits in fused order, asking for more candidates until there are enough or there are no more.
+
+    What is refused must not move the scores of what is shown: by them one could ask for the words of hidden blobs. So where the filter
+    admits more than may be read, or turns out to have let something through, candidates are checked before they are ranked.
+    """
+    hits: list[Hit] = []
+    if door.scope.exact:
+        hits = await _fill(candidates, door, max(_FIRST_CANDIDATES, 2 * limit), limit=limit, per_blob=per_blob)
+    if door.refused or not door.scope.exact:
+        candidates.sieve = door.permitted
+        hits = await _fill(candidates, door, max(_FIRST_PERMITTED, 2 * limit), limit=limit, per_blob=per_blob)
+    door.tell()
+    return hits
+
+
+async def _fill(candidates: Candidates, door: Door, number: int, *, limit: int, per_blob: int | None) -> list[Hit]:
+    """Up to `limit` hits, of `number` candidates of each leg at first."""
+    size = max(_SLICE, limit)
     while True:
         selection = Selection(limit=limit, per_blob=per_blob)
         ranked = await candidates.best(number)
-        for start in range(0, len(ranked), max(_SLICE, limit)):
+        for start in range(0, len(ranked), size):
             if selection.full:
                 break
-            await _admit(ranked[start : start + max(_SLICE, limit)], candidates.matches, door, selection)
+            scores = dict(ranked[start : start + size])  # the whole slice, because a fresh copy may follow a stale one
+            for match in await door.permitted([candidates.matches[chunk_id] for chunk_id in scores]):
+                selection.add(_hit(door.chunk_of(match), text=match.text, score=scores[match.chunk_id]))
         if selection.full or candidates.exhausted:
-            break
-        number *= 2 if number < _MANY_CANDIDATES else 8
-    door.tell(number)
-    return selection.hits
-
-
-async def _admit(ranked: Sequence[tuple[str, float]], matches: Mapping[str, Match], door: Door, selection: Selection) -> None:
-    """Add to the selection what passes the door; the whole slice, because a fresh copy may follow a stale one."""
-    found = await door.look_up([chunk_id for chunk_id, _ in ranked])
-    for chunk_id, score in ranked:
-        chunk = found.get(chunk_id)
-        if chunk is not None and matches[chunk_id].document_id == chunk.document_id and door.admits(chunk):
-            selection.add(_hit(chunk, text=matches[chunk_id].text, score=score))
+            return selection.hits
+        number = larger(number)
 
 
 def _hit(chunk: CommittedChunk, *, text: str, score: float) -> Hit:

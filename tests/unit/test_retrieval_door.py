@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -144,6 +145,28 @@ async def test_the_limit_is_filled_however_many_rows_an_inexact_filter_admits_in
         await library.add(f"mine/{number}.md", f"something else entirely {number}")
     found = await library.blobs("key", limit=3)
     assert sorted(found) == [f"mine/{number}.md" for number in range(3)]
+
+
+# Scores, by which one could ask for what is hidden.
+
+
+@pytest.mark.parametrize("legs", ["both", "vector", "text"])
+@pytest.mark.parametrize("fusion", ["max-norm", "rrf"])
+@pytest.mark.parametrize("fault", ["inexact filter", "store that ignores filters"])
+async def test_hidden_chunks_move_neither_scores_nor_ranks(library: Library, legs: str, fusion: str, fault: str) -> None:
+    for number in range(300):
+        await library.add(f"hidden/{number}.md", f"key {number}", allow="bob")
+    for number in range(5):
+        await library.add(f"mine/{number}.md", f"a longer text, number {number}, that mentions the key by the way" + " and so on" * number)
+    await library.add("other.md", "something without the word")
+    options: dict[str, Any] = {"principal": ALICE, "legs": legs, "fusion": fusion, "limit": 4}
+    expected = await library.retriever().search("key number 3", **options)
+    assert len(expected) == 4
+    if fault == "inexact filter":
+        library.policy = Inexact(tag_key="allow")
+        assert await library.retriever().search("key number 3", **options) == expected
+    else:
+        assert await library.retriever(store=Watching(library.store, obey=False)).search("key number 3", **options) == expected
 
 
 # Attributes that nobody looked at for too long.
