@@ -196,6 +196,12 @@ class StoreCapabilities:
     A store that has no patterns (or no prefixes, or no negation) is still sound: it pushes `Not` down to the leaves and lets a leaf that it
     cannot say, negated or not, be true of every row. `filters.simplify` first: it leaves no `Like` that equality or a prefix can say.
     """
+    our_terms: bool = True
+    """A text query finds what shares one of `terms.query_terms` with a row, as the reference store does; without it the store analyses text
+    itself, and other rows may be found."""
+    immediate: bool = True
+    """A write that returns is visible to the next search of every process. Without it `keys` and `search` lag behind for seconds: `verify`
+    waits for a while, and retrieval, which asks the ledger of every hit, shows less than there is but never what was taken away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

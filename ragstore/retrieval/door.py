@@ -135,7 +135,7 @@ class Door:
         A store that has still to be told (`pending`) lags behind, which is no fault. Where the filter is true of the columns, the policy
         granted a row by its filter that it does not grant: a fault of the translation. Where it is not, the store did not apply it.
         """
-        if not self.scope.exact or chunk.pending or self.policy.filter_for(self.principal) != self.scope:
+        if not self.scope.exact or chunk.pending or self.policy.filter_for(self.principal).filter != self.scope.filter:
             return False  # not exact, not told yet, or the policy has changed since the store was asked
         columns = self.policy.columns(chunk.current_access, media_type=chunk.media_type)
         kind = "translation" if matches(self.scope.filter, columns) else "store"

@@ -119,6 +119,8 @@ class Retriever:
 
     def _door(self, principal: Principal, wanted: Expression | None = None) -> Door:
         scope = self._policy.filter_for(_asking(principal))
+        # What the algebra says exactly, this store may still apply as a superset.
+        scope = replace(scope, exact=scope.exact and self._store.capabilities.exact_filters)
         return Door(
             policy=self._policy, scope=scope, committed=self._committed, principal=principal, wanted=wanted, freshness=self._freshness
         )

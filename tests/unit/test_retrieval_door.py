@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from typing_extensions import override
 
 from ragstore.access import GroupsPolicy, Policy, Scope
+from ragstore.contracts import StoreCapabilities
 from ragstore.errors import AccessError, ConfigError
 from ragstore.filters import ALWAYS, AnyOf
 from ragstore.instrumentation import Instruments
@@ -84,6 +85,18 @@ async def test_what_an_inexact_filter_admits_is_dropped_without_an_alarm(library
     assert await seeing(library, seen).search("key", principal=ALICE) == []
     assert "filter_leaked" not in caplog.text
     assert [(record.exact, record.leaked, len(record.refused)) for record in seen] == [(False, 0, 1)]
+
+
+async def test_a_store_that_applies_filters_as_supersets_raises_no_alarm(library: Library, caplog: pytest.LogCaptureFixture) -> None:
+    await library.add("secret.md", "key", allow="bob")
+    seen: list[Retrieval] = []
+    retriever = seeing(library, seen)
+    store = Watching(library.store, obey=False)
+    store.capabilities = StoreCapabilities(full_text=True, exact_filters=False)
+    retriever._store = store
+    assert await retriever.search("key", principal=ALICE) == []
+    assert "filter_leaked" not in caplog.text
+    assert (seen[0].exact, seen[0].leaked, len(seen[0].refused)) == (False, 0, 1)
 
 
 @pytest.mark.parametrize("lag", ["pending", "narrowed"])
