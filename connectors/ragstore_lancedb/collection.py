@@ -35,6 +35,8 @@ class Collection:
         self._connection: AsyncConnection | None = None
         self._table: AsyncTable | None = None
         self._opening = asyncio.Lock()
+        self.written = 0
+        """Rows since free memory was given back last."""
 
     async def read(self, use: Callable[[AsyncTable], Awaitable[T]]) -> T | None:
         """What `use` makes of the table, or None where there is no such table yet."""

@@ -27,8 +27,8 @@ _DOCUMENTS_PER_READ: Final = 500
 _IDS_PER_DELETE: Final = 10_000
 _ROWS_PER_RETAG: Final = 20_000
 """Rows are rewritten whole, so this bounds the memory that a retag takes: about 60 MB at 384 dimensions."""
-_ROWS_PER_RELEASE: Final = 4_000
-"""A commit of so many takes half a second, against which giving back free memory is nothing."""
+_ROWS_PER_RELEASE: Final = 50_000
+"""Free memory is given back after so many rows: to have it again costs more than to give it, and it grows slowly."""
 
 
 async def carry_out(batch: Batch, collection: Collection, dimensions: int) -> None:
@@ -37,7 +37,9 @@ async def carry_out(batch: Batch, collection: Collection, dimensions: int) -> No
         await _retag(batch.retags, collection, dimensions)
     if batch.puts:
         await _put(batch, collection, dimensions)
-        if len(batch.puts) >= _ROWS_PER_RELEASE:
+        collection.written += len(batch.puts)
+        if collection.written >= _ROWS_PER_RELEASE:
+            collection.written = 0
             await asyncio.to_thread(give_back_free_pages)
     for condition in _dropped(batch):
         await collection.read(partial(_delete, condition=condition))

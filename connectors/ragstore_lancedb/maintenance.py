@@ -21,6 +21,8 @@ _UNINDEXED_ROWS: Final = (250, 5_000)
 growing collection waits for a share of its rows, and the cost per row stays the same."""
 _SCALAR_INDEXES_FROM: Final = 5_000
 """Below this a filter reads the column faster than eight indexes can be kept up to date."""
+_MUCH: Final = 50_000
+"""Rows; below, a step takes less memory than would be given back before it, and to have that again costs time."""
 _KEEP_VERSIONS: Final = timedelta(hours=1)
 """Other processes may still read an older version; cleaning up younger ones breaks them."""
 _AT_ONCE: Final = timedelta(milliseconds=1)
@@ -128,7 +130,7 @@ async def older_versions(table: AsyncTable) -> list[str]:
 
 async def _make_room(condition: Condition) -> None:
     """Before and after the steps that need most memory: what one of them leaves free is not what the next one can use."""
-    if condition.rows >= _SCALAR_INDEXES_FROM:
+    if condition.rows >= _MUCH:
         await asyncio.to_thread(give_back_free_pages)
 
 
