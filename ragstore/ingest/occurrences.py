@@ -8,7 +8,7 @@ _FIRST_SLOTS = 64
 
 
 class Occurrences:
-    """Counts how often each text came, in about 20 bytes for each instead of the 85 of a set: a text of 256 MB has some 400 thousand.
+    """Counts how often each text came, in about 20 bytes for each instead of the 90 of a set: a text of 256 MB has some 400 thousand.
 
     A hash table of the first 64 bits. Two texts that have them in common count as one (among 400 thousand texts, in one of two hundred
     million documents), which is harmless: each of the two hashes gets every number at most once, so both together still name one chunk.
