@@ -18,8 +18,10 @@ from ragstore.chunking import Chunker
 from ragstore.config import ConnectorSettings, Settings
 from ragstore.contracts import Embedder, Feed, GroupResolver, Source, Store
 from ragstore.errors import ConfigError, EmbedderChangedError
+from ragstore.ingest.copying import Copied, copy_index
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.purge import Places
+from ragstore.ingest.report import Clocked
 from ragstore.ledger import Ledger
 from ragstore.ledger.connection import spool_folder, state_folder
 from ragstore.parsing import ParserPool
@@ -187,6 +189,21 @@ class Assembly:
             parsers=self._parser_pool(),
             spool=self._spool,
         )
+
+    async def copy_to(self, section: ConnectorSettings, clock: Clocked) -> Copied:
+        """Copy what the index holds to a store of this section, and close that again. Raises `ConfigError` for the store that it is in."""
+        holding = self.holding()
+        if holding is None:
+            raise ConfigError("nothing is indexed yet, so there is nothing to copy; run: ragstore index")
+        if section == self.settings.store:
+            raise ConfigError("that is the store that the index is in; name another one")
+        settings = self.settings.model_copy(update={"store": section})
+        other = self._connectors.store(settings, collection=holding.collection, dimensions=holding.dimensions)
+        try:
+            columns = lambda access, media_type: self.policy.columns(access, media_type=media_type)  # noqa: E731 - a method with its keyword
+            return await copy_index(self.ledger, old=self.store(holding), new=other, columns=columns, clock=clock)
+        finally:
+            await other.close()
 
     def places(self) -> Places:
         """Where anything of a blob may be. An embedder is built only where another one than that of the index is configured."""

@@ -13,6 +13,7 @@ from ragstore.access.claims import GroupsClaim, Ids
 from ragstore.assembly import Connectors
 from ragstore.config import Settings
 from ragstore.index import AsyncIndex, open_async
+from ragstore.ingest.copying import Copied
 from ragstore.ingest.purge import Erasure
 from ragstore.ingest.report import Progress, SyncReport
 from ragstore.ingest.verify import Differences
@@ -97,6 +98,10 @@ class Index:
     def verify(self, *, repair: bool = False) -> Differences:
         """See `AsyncIndex.verify`."""
         return self._loop.run(self._index.verify(repair=repair))
+
+    def copy_to(self, store: Mapping[str, Any], *, progress: Progress | None = None) -> Copied:
+        """See `AsyncIndex.copy_to`."""
+        return self._loop.run(self._index.copy_to(store, progress=progress))
 
     def purge(self, blob: str, *, force: bool = False) -> Erasure:
         """See `AsyncIndex.purge`."""

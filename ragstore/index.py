@@ -17,6 +17,7 @@ from ragstore.access.claims import principal_of_claims as read_claims
 from ragstore.assembly import Assembly, Connectors
 from ragstore.config import ConnectorSettings, Settings
 from ragstore.errors import GuardError, StoreDamagedError
+from ragstore.ingest.copying import Copied
 from ragstore.ingest.estimate import estimate
 from ragstore.ingest.purge import Erasure
 from ragstore.ingest.purge import purge as erase
@@ -30,6 +31,7 @@ from ragstore.ingest.verify import verify as compare_all
 from ragstore.instrumentation import Instruments
 from ragstore.ledger import KnownBlob
 from ragstore.models import AttributeScalar, Event, Hit, Principal, Prompt
+from ragstore.overview import overview, quarantined
 from ragstore.prompting import PromptBuilder
 from ragstore.retrieval import AuditLog, Freshness, Observer, Retriever
 from ragstore.retrieval.record import observe_all
@@ -164,12 +166,28 @@ class AsyncIndex:
         assembly = self._assembly
         async with self._writing:
             with assembly.ledger.writing():
-                if assembly.ledger.shared and (read_state(assembly.ledger) or assembly.ledger.work.backlog().taken):
-                    raise GuardError(
-                        "a worker is at this index, and old versions of the store cannot be removed under it; nothing was erased. "
-                        "Stop all workers, and run this again (one that was killed is forgotten after two minutes)"
-                    )
+                self._refuse_workers("old versions of the store cannot be removed under it")
                 return await erase(assembly.places(), blob, force=force)
+
+    async def copy_to(self, store: Mapping[str, Any], *, progress: Progress | None = None) -> Copied:
+        """Copy the index to the store of this `[store]` section, embedding nothing; the index goes on with the one that it has.
+
+        What an attempt that was stopped has copied stays. Raises `ConfigError` for nothing to copy and for the store that it is in,
+        `GuardError` where a worker follows feeds, `IndexLockedError` where another process writes.
+        """
+        assembly = self._assembly
+        async with self._writing:
+            with assembly.ledger.writing():
+                self._refuse_workers("what they write would be missing in the copy")
+                return await assembly.copy_to(ConnectorSettings.model_validate(store), Clocked(SyncReport(), progress))
+
+    def _refuse_workers(self, why: str) -> None:
+        ledger = self._assembly.ledger
+        if ledger.shared and (read_state(ledger) or ledger.work.backlog().taken):
+            raise GuardError(
+                f"a worker is at this index, and {why}; nothing was done. "
+                "Stop all workers, and run this again (one that was killed is forgotten after two minutes)"
+            )
 
     async def _reembed(self, progress: Progress | None) -> SyncReport:
         assembly = self._assembly
@@ -297,66 +315,12 @@ class AsyncIndex:
 
     async def status(self) -> dict[str, Any]:
         """Plain JSON values: counts, feeds, embedder, store."""
-        assembly = self._assembly
-        counts = assembly.ledger.documents.counts()
-        holding = assembly.holding()
-        store = await assembly.store(holding).stats() if holding else None
-        last = assembly.ledger.setting(_LAST_SYNC)
-        failures = [failure for failure in assembly.ledger.quarantine.all().values() if not failure.dismissed]
-        return {
-            "blobs": counts.get("live", 0) + counts.get("stale", 0),
-            "chunks": counts["chunks"],
-            "quarantined": sum(failure.kind != "transient" for failure in failures),
-            "stale": counts.get("stale", 0),
-            "deferred": counts.get("deferred", 0),
-            "feeds": self._feeds(float(last) if last else None),
-            "waiting": assembly.ledger.work.depth(),
-            "worker": read_state(assembly.ledger),
-            "embedder": holding.fingerprint if holding else None,
-            "store": {"type": self._settings.store.type, "rows": store.rows if store else 0, **(store.detail if store else {})},
-            "cached_vectors": assembly.ledger.cached_vectors(),
-            "access": self._settings.access.mode,
-        }
-
-    def _feeds(self, last_sync: float | None) -> list[dict[str, Any]]:
-        """One entry for each feed that was followed; a source that is only listed has one as well."""
-        ledger = self._assembly.ledger
-        followed = [
-            {
-                "source": cursor.feed,
-                "cursor": cursor.cursor,
-                "lag_seconds": None if cursor.lag is None else round(cursor.lag, 3),
-                "last_event": None if cursor.last_event is None else _moment(cursor.last_event),
-                "read": _moment(cursor.updated_at),
-            }
-            for cursor in ledger.cursors.all()
-        ]
-        listed = [
-            {
-                "source": _place(section),
-                "cursor": None,
-                "lag_seconds": None,
-                "last_event": None if last_sync is None else _moment(last_sync),
-                "read": None if last_sync is None else _moment(last_sync),
-            }
-            for section in self._settings.source
-        ]
-        return [*listed, *followed]
+        last = self._assembly.ledger.setting(_LAST_SYNC)
+        return await overview(self._assembly, last_sync=float(last) if last else None)
 
     def failures(self) -> list[dict[str, Any]]:
         """Blobs that could not be indexed, oldest first: `{"blob", "kind", "reason", "attempts", "since"}`."""
-        found = sorted(self._assembly.ledger.quarantine.all().values(), key=lambda failure: failure.since)
-        return [
-            {
-                "blob": failure.blob,
-                "kind": failure.kind,
-                "reason": failure.reason,
-                "attempts": failure.attempts,
-                "since": _moment(failure.since),
-            }
-            for failure in found
-            if not failure.dismissed
-        ]
+        return quarantined(self._assembly.ledger)
 
     def retry_failures(self, blob: str | None = None) -> int:
         """Have the next pass try these again (all, or the blob `container/path`), or the worker, where one runs. Returns how many."""
@@ -377,12 +341,3 @@ class AsyncIndex:
     def settings(self) -> Settings:
         """What the index was opened with."""
         return self._settings
-
-
-def _place(section: ConnectorSettings) -> str:
-    """Where a source is, without the SAS that somebody may have left in the URL; no credential is needed to tell."""
-    return str(section.options.get("path") or section.options.get("url") or section.type).partition("?")[0]
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")

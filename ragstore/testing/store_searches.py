@@ -111,7 +111,7 @@ class StoreSearches:
 
     async def test_a_pattern_matches_whole_values_by_characters(self, store: Store) -> None:
         """Line ends, characters outside the basic plane and lone surrogates are one character each; case and escapes count."""
-        texts = (
+        texts: tuple[str, ...] = (
             "",
             "a",
             "A",
@@ -148,7 +148,7 @@ class StoreSearches:
         )
         columns = [access(text) for text in texts]
         conditions: list[Filter] = [Like("path", text) for text in texts]
-        wild = (
+        wild: tuple[str, ...] = (
             "*",
             "?",
             "??",

@@ -31,7 +31,22 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "connectors/README.md"]
-COMMANDS = ["demo", "explain", "failures", "index", "init", "plan", "policy", "prompt", "purge", "search", "status", "verify", "worker"]
+COMMANDS = [
+    "copy",
+    "demo",
+    "explain",
+    "failures",
+    "index",
+    "init",
+    "plan",
+    "policy",
+    "prompt",
+    "purge",
+    "search",
+    "status",
+    "verify",
+    "worker",
+]
 
 
 def _blocks(language: str, text: str = README) -> list[str]:
