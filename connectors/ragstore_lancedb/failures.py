@@ -28,6 +28,12 @@ _DAMAGED: Final = re.compile(
     re.IGNORECASE,
 )
 """A file of the table was cut off, overwritten or removed. Whoever missed one because of another process has opened the table again."""
+_FILTER: Final = re.compile(
+    r"sql parser|SELECT 1 FROM|filter expression|sql filter|Error (parsing|resolving|optimizing)|Schema error|regex parse"
+    r"|\b(array_has_any|starts_with|regexp_like)\(|\b(account|container|path|media_type|allowed|labels|label_keys)\b\S* (=|IN\b)",
+    re.IGNORECASE,
+)
+"""LanceDB quotes a condition that it cannot work with: whose ids, folders and tags those are is not for whoever searches."""
 _NO_CONTAINER: Final = re.compile(r"<Code>Container(NotFound|BeingDeleted|Disabled)</Code>")
 _AZURE: Final = re.compile(r"<Code>(?P<code>\w+)</Code>\s*(?:\\n)?\s*<Message>(?P<message>.*?)(?:\\n|\n|</Message>)", re.DOTALL)
 _SYSTEM: Final = re.compile(r"message: \"(?P<message>[^\"]+)\"")
@@ -52,13 +58,16 @@ def is_gone(error: Exception) -> bool:
 def translated(error: Exception, uri: str) -> RagstoreError:
     """The error by recovery; what is not understood may be tried again later."""
     text = str(error)
-    said = _told(text) or type(error).__name__
+    quoted = _FILTER.search(text) is not None
+    said = "its message quotes a filter and is kept back." if quoted else _told(text) or type(error).__name__
     if _NO_CONTAINER.search(text) is not None:
         return ConfigError(f"there is no container for the LanceDB index at {uri}: {said} Create it first")
     if _REFUSED.search(text) is not None:
         return ConfigError(f"LanceDB may not read and write at {uri}: {said} Check the credentials, their rights, and the folder's owner")
     if _DAMAGED.search(text) is not None:
         return damaged(uri, said)
+    if quoted:
+        return TransientError(f"LanceDB at {uri} does not accept the filter of a request: make the conditions behind it shorter or flatter")
     return TransientError(f"LanceDB at {uri}: {said}")
 
 
