@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from operator import itemgetter
 from typing import Any
 
@@ -68,6 +69,11 @@ _HELD = (
     .order_by(blobs.c.document_id)  # whoever locks several does so in one order
     .with_for_update()
 )
+_COMMITTED = (
+    select(chunks.c.chunk_id, *(chunks.c[name] for name in ("start", "end", "page", "heading")), *KNOWN, blobs.c.version, blobs.c.seen_at)
+    .join(blobs, blobs.c.document_id == chunks.c.document_id)
+    .where(chunks.c.chunk_id.in_(bindparam("ids", expanding=True)), blobs.c.state.in_(("live", "stale")))
+)
 _CHUNK_IDS = select(chunks.c.chunk_id).where(chunks.c.document_id == bindparam("id"))
 _SEQUENCERS = (
     select(blobs.c.document_id, blobs.c.sequencer)
@@ -76,7 +82,6 @@ _SEQUENCERS = (
     .with_for_update()
 )
 _NOTE_SEQUENCER = update(blobs).where(blobs.c.document_id == bindparam("id")).values(sequencer=bindparam("to_sequencer"))
-_PLACE: list[Any] = [chunks.c[name] for name in ("start", "end", "page", "heading")]
 
 
 # Results are fetched whole: row by row, each costs a hand-over of Python's lock.
@@ -182,14 +187,11 @@ class Documents:
     def committed(self, chunk_ids: Sequence[str]) -> Mapping[str, CommittedChunk]:
         """Those of the chunks that belong to a committed generation; all others must not be shown."""
         found: dict[str, CommittedChunk] = {}
+        read = cache(AccessAttributes.from_json)  # of several chunks of a document, and of both its sets, there is mostly one text
         with self._connections.read() as connection:
             for some in batches(chunk_ids, 500):
-                rows = connection.execute(
-                    select(chunks.c.chunk_id, *_PLACE, *KNOWN, blobs.c.version, blobs.c.seen_at)
-                    .join(blobs, blobs.c.document_id == chunks.c.document_id)
-                    .where(chunks.c.chunk_id.in_(some), blobs.c.state.in_(("live", "stale")))
-                )
-                found.update((row.chunk_id, committed_chunk(row)) for row in rows.all())
+                rows = connection.execute(_COMMITTED, {"ids": some}).all()
+                found.update((row.chunk_id, committed_chunk(row, read)) for row in rows)
         return found
 
     def counts(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
@@ -100,8 +101,8 @@ def known_blob(row: Row[*tuple[Any, ...]]) -> KnownBlob:
     )
 
 
-def committed_chunk(row: Row[*tuple[Any, ...]]) -> CommittedChunk:
-    """From a row of a chunk joined with its blob."""
+def committed_chunk(row: Row[*tuple[Any, ...]], read: Callable[[str], AccessAttributes]) -> CommittedChunk:
+    """From a row of a chunk joined with its blob; `read` makes attributes of their JSON."""
     return CommittedChunk(
         chunk_id=row.chunk_id,
         document_id=row.document_id,
@@ -115,8 +116,8 @@ def committed_chunk(row: Row[*tuple[Any, ...]]) -> CommittedChunk:
         version=row.version,
         etag=row.etag,
         stale=row.state == "stale",
-        generation_access=AccessAttributes.from_json(row.access),
-        current_access=AccessAttributes.from_json(row.current_access),
+        generation_access=read(row.access),
+        current_access=read(row.current_access),
         seen_at=row.seen_at,
         pending=bool(row.pending),
     )
