@@ -60,6 +60,7 @@ def like(text: str, pattern: str) -> bool:
     return _matches(text, segments(pattern))
 
 
+@lru_cache(maxsize=4_096)  # few pairs are in use, and a condition asks for each blob
 def matches_action(text: str, pattern: str) -> bool:
     """Whether the whole text matches a pattern of actions; fold both, because actions have no case."""
     return _matches(text, tuple(map(tuple, pattern.split("*"))))
