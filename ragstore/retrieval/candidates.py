@@ -34,6 +34,9 @@ _FIRST: Final = 100
 _MANY: Final = 12_800
 """From here on the number grows faster: a filter that is not exact admits much more than may be read."""
 
+_FASTEST: Final = 16
+"""Times what was asked for before: the nearest may be of a kind of which few may be read, and the rest not."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leg:
@@ -45,6 +48,11 @@ class _Leg:
 def larger(number: int) -> int:
     """How many to ask for next, where so many were not enough."""
     return number * (2 if number < _MANY else 8)
+
+
+def _enough(asked: int, *, kept: int, wanted: int) -> int:
+    """How many to ask for to keep so many, if as many of a hundred are kept as before, and half of that more; within limits."""
+    return min(asked * _FASTEST, 3 * asked * wanted // (2 * max(kept, 1)))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +78,11 @@ class Candidates:
     """Every match seen so far, by chunk id."""
     _vector: NDArray[np.float32] | None = None
     _asked: dict[type[VectorQuery | TextQuery], int] = field(default_factory=dict)
+
+    @property
+    def one_leg(self) -> bool:
+        """Whether there is nothing to fuse."""
+        return self.legs != "both" or not self.store.capabilities.full_text
 
     async def best(self, number: int) -> list[tuple[str, float]]:
         """Chunk ids with their scores, best first, of the best `number` of each leg, under the same filter."""
@@ -115,7 +128,7 @@ class Candidates:
             everything = len(found) < asked
             if everything or len(kept) >= number:
                 return _Leg(matches=kept[:number], complete=everything and len(kept) < number)
-            asked = larger(asked)
+            asked = max(larger(asked), _enough(asked, kept=len(kept), wanted=number))
 
 
 async def embed_query(embedder: Embedder, query: str) -> NDArray[np.float32]:

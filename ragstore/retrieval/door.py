@@ -12,7 +12,7 @@ from typing import Final
 from ragstore.access.policy import Policy, Scope
 from ragstore.errors import AccessError
 from ragstore.filters import matches
-from ragstore.models import BlobId, CommittedChunk, Match, Principal
+from ragstore.models import AccessAttributes, BlobId, CommittedChunk, Match, Principal
 from ragstore.retrieval.expression import Expression, evaluate
 
 Committed = Callable[[Sequence[str]], Mapping[str, CommittedChunk]]
@@ -55,6 +55,9 @@ class Door:
     principal: Principal
     wanted: Expression | None = None
     freshness: Freshness | None = None
+    by_store: bool = True
+    """Whether a store proposes the chunks under the filter. Of a chunk that is asked for by its id, no store can leak anything; and to
+    look for that would take longer than to look for a chunk that is not there."""
     known: dict[str, CommittedChunk | None] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     """Committed chunks that the store proposed and the check refused: its access columns lag behind, or it ignores filters."""
@@ -64,6 +67,8 @@ class Door:
     """Those that the policy's filter, which is exact, should have kept the store from proposing. See `_is_leak`."""
     _listed: Mapping[Place, float] | None = None
     _admitted: dict[str, bool] = field(default_factory=dict)
+    _decided: dict[str, tuple[AccessAttributes, AccessAttributes, bool]] = field(default_factory=dict)
+    """By document id: attributes of the generation and current ones, and whether both grant. Chunks of a document come together."""
 
     async def permitted(self, proposed: Sequence[Match]) -> list[Match]:
         """Those that may be shown, in the same order; each is decided once. Raises `AccessError` as `look_up` does."""
@@ -106,13 +111,9 @@ class Door:
 
     def admits(self, chunk: CommittedChunk) -> bool:
         """Whether the principal may read the chunk, by the attributes of its generation and by the current ones, and wants it."""
-        same = chunk.generation_access == chunk.current_access
-        readable = self.policy.grants(self.principal, chunk.current_access) and (
-            same or self.policy.grants(self.principal, chunk.generation_access)
-        )
-        if not readable:
+        if not self._is_readable(chunk):
             self.refused.add(chunk.chunk_id)
-            if same and self._is_leak(chunk):
+            if chunk.generation_access == chunk.current_access and self._is_leak(chunk):
                 self.leaked.add(chunk.chunk_id)
             return False
         if not self._is_fresh(chunk):
@@ -120,6 +121,15 @@ class Door:
             self.outdated.add(chunk.chunk_id)
             return False
         return self.wanted is None or evaluate(self.wanted, chunk.current_access, media_type=chunk.media_type)
+
+    def _is_readable(self, chunk: CommittedChunk) -> bool:
+        read, current = chunk.generation_access, chunk.current_access
+        known = self._decided.get(chunk.document_id)
+        if known is not None and known[:2] == (read, current):
+            return known[2]
+        granted = self.policy.grants(self.principal, current) and (read == current or self.policy.grants(self.principal, read))
+        self._decided[chunk.document_id] = (read, current, granted)
+        return granted
 
     def tell(self) -> None:
         """Log what was refused, by number only: the event `access.filter_leaked` is an alarm, for a fault of the store or of ours."""
@@ -135,8 +145,8 @@ class Door:
         A store that has still to be told (`pending`) lags behind, which is no fault. Where the filter is true of the columns, the policy
         granted a row by its filter that it does not grant: a fault of the translation. Where it is not, the store did not apply it.
         """
-        if not self.scope.exact or chunk.pending or self.policy.filter_for(self.principal).filter != self.scope.filter:
-            return False  # not exact, not told yet, or the policy has changed since the store was asked
+        if not self.by_store or not self.scope.exact or chunk.pending or self.policy.filter_for(self.principal).filter != self.scope.filter:
+            return False  # no store was asked, it is not exact, not told yet, or the policy has changed since the store was asked
         columns = self.policy.columns(chunk.current_access, media_type=chunk.media_type)
         kind = "translation" if matches(self.scope.filter, columns) else "store"
         _log.debug("access.filter_leaked", extra={"by": kind})

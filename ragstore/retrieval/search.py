@@ -25,6 +25,8 @@ MAX_LIMIT: Final = 1000
 _FIRST_CANDIDATES: Final = 100
 _FIRST_PERMITTED: Final = 32
 """Of each leg, where candidates are checked before they are ranked."""
+_SPARE: Final = 4
+"""Beyond the limit, where one leg alone answers and no rank depends on another: for texts that are there twice."""
 _SLICE: Final = 32
 _RERANKED: Final = 50
 _ID_LENGTH: Final = 128
@@ -50,7 +52,7 @@ class Retriever:
         committed: Committed,
         reranker: Reranker | None = None,
         freshness: Freshness | None = None,
-        observe: Observer = lambda _retrieval: None,
+        observe: Observer | None = None,
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -100,7 +102,7 @@ class Retriever:
 
         Raises `AccessError` as `search` does.
         """
-        door = self._door(principal)
+        door = self._door(principal, by_store=False)
         scope = simplify(door.scope.filter)
         hit = None
         if not isinstance(scope, Never) and _could_be_an_id(chunk_id):
@@ -117,15 +119,23 @@ class Retriever:
                 return _hit(found, text=row.text, score=0.0)
         return None
 
-    def _door(self, principal: Principal, wanted: Expression | None = None) -> Door:
+    def _door(self, principal: Principal, wanted: Expression | None = None, *, by_store: bool = True) -> Door:
         scope = self._policy.filter_for(_asking(principal))
         # What the algebra says exactly, this store may still apply as a superset.
         scope = replace(scope, exact=scope.exact and self._store.capabilities.exact_filters)
         return Door(
-            policy=self._policy, scope=scope, committed=self._committed, principal=principal, wanted=wanted, freshness=self._freshness
+            policy=self._policy,
+            scope=scope,
+            committed=self._committed,
+            principal=principal,
+            wanted=wanted,
+            freshness=self._freshness,
+            by_store=by_store,
         )
 
     async def _record(self, kind: Literal["search", "chunk"], door: Door, asked: Filter, hits: Sequence[Hit], query: str = "") -> None:
+        if self._observe is None:
+            return
         record = Retrieval(
             kind=kind,
             moment=now(),
@@ -136,9 +146,8 @@ class Retriever:
             exact=door.scope.exact,
             query=query_hash(query) if query else "",
             returned=tuple(hit.chunk for hit in hits),
-            # By its id alone nobody asks a store: whoever may not read a chunk was refused it, and no filter was there to leak.
             refused=tuple(sorted(door.refused)),
-            leaked=len(door.leaked) if kind == "search" else 0,
+            leaked=len(door.leaked),
         )
         await asyncio.to_thread(self._observe, record)
 
@@ -161,11 +170,12 @@ async def _collect(candidates: Candidates, door: Door, *, limit: int, per_blob: 
     admits more than may be read, or turns out to have let something through, candidates are checked before they are ranked.
     """
     hits: list[Hit] = []
+    alone = limit + _SPARE if candidates.one_leg and per_blob is None else 0
     if door.scope.exact:
-        hits = await _fill(candidates, door, max(_FIRST_CANDIDATES, 2 * limit), limit=limit, per_blob=per_blob)
+        hits = await _fill(candidates, door, alone or max(_FIRST_CANDIDATES, 2 * limit), limit=limit, per_blob=per_blob)
     if door.refused or not door.scope.exact:
         candidates.sieve = door.permitted
-        hits = await _fill(candidates, door, max(_FIRST_PERMITTED, 2 * limit), limit=limit, per_blob=per_blob)
+        hits = await _fill(candidates, door, alone or max(_FIRST_PERMITTED, 2 * limit), limit=limit, per_blob=per_blob)
     door.tell()
     return hits
 
