@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ragstore.models import Match
 from ragstore.terms import query_terms
-from ragstore_lancedb.maintenance import VECTOR_INDEX
+from ragstore_lancedb.counts import Counts
 from ragstore_lancedb.strings import original
 
 if TYPE_CHECKING:
@@ -39,15 +39,15 @@ class Nearest:
     limit: int
     exact_below: int
     refine: int
+    counts: Counts
 
     async def run(self, table: AsyncTable) -> list[Match]:
         """The best `min(limit, rows admitted)` rows, best first."""
-        if await table.index_stats(VECTOR_INDEX) is not None:
-            admitted = await table.count_rows(self.condition)
-            if admitted > self.exact_below:
-                found = await self._approximately(self._query(table)).to_arrow()
-                if len(found) == min(self.limit, admitted):
-                    return _ranked(found)
+        admitted = await self.counts.admitted(table, self.condition)
+        if admitted is not None and admitted > self.exact_below:
+            found = await self._approximately(self._query(table)).to_arrow()
+            if len(found) == min(self.limit, admitted):
+                return _ranked(found)
         return _ranked(await self._query(table).bypass_vector_index().to_arrow())
 
     def _approximately(self, query: AsyncVectorQuery) -> AsyncVectorQuery:

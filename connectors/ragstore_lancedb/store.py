@@ -21,6 +21,7 @@ from ragstore_lancedb.batches import batched
 from ragstore_lancedb.collection import Collection
 from ragstore_lancedb.commits import carry_out
 from ragstore_lancedb.connection import Location
+from ragstore_lancedb.counts import Counts
 from ragstore_lancedb.failures import RAISED, is_conflict
 from ragstore_lancedb.filters import one_of, where
 from ragstore_lancedb.schema import KEY_COLUMNS, ROW_COLUMNS, to_keys, to_rows
@@ -78,6 +79,7 @@ class LanceDBStore(Store):
             sas_token_env=sas_token_env,
         )
         self._collection = Collection(location, collection, dimensions)
+        self._counts = Counts()
         self._dimensions = dimensions
         self._exact_below = exact_below
         self._ann_from = ann_from
@@ -102,7 +104,14 @@ class LanceDBStore(Store):
             search = BestText(text=query.text, condition=condition, limit=limit)
         else:
             self._check([query.vector])
-            search = Nearest(vector=query.vector, condition=condition, limit=limit, exact_below=self._exact_below, refine=self._refine)
+            search = Nearest(
+                vector=query.vector,
+                condition=condition,
+                limit=limit,
+                exact_below=self._exact_below,
+                refine=self._refine,
+                counts=self._counts,
+            )
         return await self._collection.read(search.run) or []
 
     @override
