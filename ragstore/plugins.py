@@ -25,6 +25,7 @@ _EXTRAS = {
     "aiohttp": "azure",
     "openai": "openai",
     "openvino": "openvino",
+    "psycopg": "pgvector",
     "sentence_transformers": "sentence-transformers",
     "torch": "sentence-transformers",
     "watchfiles": "watch",
@@ -87,7 +88,7 @@ def build(kind: Kind, name: str, options: Mapping[str, object], **context: objec
     for option in options:
         if option not in fields:
             near = difflib.get_close_matches(option, fields, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(fields))}"
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(fields))}" if fields else "it has none: take it out"
             raise ConfigError(f"[{_section(kind)}] type = {name!r} has no option {option!r}; {hint}")
     model = create_model(name, __config__=ConfigDict(arbitrary_types_allowed=True), **fields)  # type: ignore[call-overload]
     try:

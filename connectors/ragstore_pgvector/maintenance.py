@@ -1,0 +1,108 @@
+"""A table in, the same table indexed, vacuumed and analysed out; nothing is done before it is due."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from ragstore_pgvector.schema import TYPES
+from ragstore_pgvector.searching import HAS_INDEX
+
+if TYPE_CHECKING:
+    from psycopg.errors import Diagnostic
+
+    from ragstore_pgvector.connection import Connection
+    from ragstore_pgvector.names import Names
+
+_MOST_INDEXED: Final = {"f32": 2_000, "f16": 4_000}
+"""Dimensions that an HNSW index takes; with more every search is exact."""
+_CHANGED: Final = (1_000, 0.2)
+"""So many rows, and such a share of them, may be dead, or unknown to the statistics. Autovacuum has such a rule, but may be off."""
+_MEMORY: Final = "256MB"
+"""For building an index; beyond it HNSW takes several times as long."""
+_KEPT: Final = re.compile(r"\d+")
+
+_ACTIVITY: Final = (
+    "SELECT (SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT %s) AS seen), "
+    f"{HAS_INDEX}, "
+    "(SELECT array_agg(quote_ident(n.nspname) || '.' || quote_ident(c.relname)) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE i.indrelid = to_regclass(%s::text) AND NOT i.indisvalid), "
+    "coalesce(s.n_live_tup, 0), coalesce(s.n_dead_tup, 0), coalesce(s.n_mod_since_analyze, 0) "
+    "FROM (SELECT 1) AS one LEFT JOIN pg_stat_all_tables s ON s.relid = to_regclass(%s::text)"
+)
+_DETAIL: Final = (
+    "SELECT (SELECT count(*) FROM {table}), pg_total_relation_size(to_regclass(%s::text)), "
+    f"(SELECT extversion FROM pg_extension WHERE extname = 'vector'), {HAS_INDEX}"
+)
+
+
+async def maintain(connection: Connection, names: Names, *, ann_from: int, force: bool) -> None:
+    """Build the approximate index, vacuum and analyse where that is due. To be run by one process at a time; others may go on."""
+    table = names.table
+    ((rows, indexed, broken, live, dead, changed),) = await _all(connection, names.sql(_ACTIVITY), (ann_from, table, table, table))
+    least, share = _CHANGED
+    async with _unhurried(connection):
+        if force or dead > max(least, share * live):
+            await connection.execute(names.sql("VACUUM (ANALYZE) {table}"))
+        elif changed > max(least, share * live):
+            await connection.execute(names.sql("ANALYZE {table}"))
+        for index in broken or ():  # of a build that was stopped; each write would pay for it
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {index}".encode())
+        if rows >= ann_from and not indexed and names.dimensions <= _MOST_INDEXED[names.precision]:
+            await connection.execute(names.sql("CREATE INDEX CONCURRENTLY ON {table} USING hnsw (vector {by_cosine})"))
+
+
+async def expunge(connection: Connection, names: Names) -> list[str]:
+    """Write the table and its indexes anew, without dead rows; gives what could not be left out, in words.
+
+    Statistics hold values as well. Those of an empty table are never replaced, but go when a column is given a type, be it its own.
+    """
+    kept: list[int] = []
+
+    def note(diagnostic: Diagnostic) -> None:
+        found = _KEPT.search(diagnostic.message_detail or "")  # of the table itself: how many dead rows somebody can still see
+        if found is not None and names.collection in (diagnostic.message_primary or ""):
+            kept.append(int(found[0]))
+
+    async with _unhurried(connection):
+        if not await _all(connection, names.sql("SELECT 1 FROM {table} LIMIT 1")):
+            columns = ", ".join(f"ALTER COLUMN {name} TYPE {kind}" for name, kind in TYPES.items())
+            await connection.execute(names.sql(f"ALTER TABLE {{table}} {columns}"))
+        connection.add_notice_handler(note)
+        try:
+            await connection.execute(b"SET client_min_messages = 'info'")
+            await connection.execute(names.sql("VACUUM (FULL, ANALYZE, VERBOSE) {table}"))
+        finally:
+            connection.remove_notice_handler(note)
+            await connection.execute(b"RESET client_min_messages")
+    still = sum(kept[:1])
+    remedy = "that a transaction which is still open can see; end it (pg_stat_activity.backend_xmin) and repeat this"
+    return [f"{still} deleted rows in {names.table} {remedy}"] if still else []
+
+
+async def detail(connection: Connection, names: Names) -> tuple[int, dict[str, int | str]]:
+    """The number of rows, and what there is to tell of the table."""
+    ((rows, size, version, indexed),) = await _all(connection, names.sql(_DETAIL), (names.table, names.table))
+    return rows, {"kind": "pgvector", "bytes": size, "pgvector": version, "precision": names.precision, "ann": "yes" if indexed else "no"}
+
+
+@asynccontextmanager
+async def _unhurried(connection: Connection) -> AsyncIterator[None]:
+    """Statements that may take hours, and cannot stand in a transaction that would end with them."""
+    await connection.execute(
+        b"SELECT set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false), "
+        b"set_config('maintenance_work_mem', %s, false)",
+        (_MEMORY,),
+    )
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            for name in (b"statement_timeout", b"lock_timeout", b"maintenance_work_mem"):
+                await connection.execute(b"RESET " + name)
+
+
+async def _all(connection: Connection, statement: bytes, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    return await (await connection.execute(statement, parameters or None)).fetchall()

@@ -1,0 +1,207 @@
+"""Rows in, what `COPY` sends out, and rows again from what a query gives; with the table that is made for them."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ragstore.models import AccessColumns, Row, RowKey
+from ragstore.terms import row_terms
+from ragstore_pgvector.filters import START
+from ragstore_pgvector.names import Precision
+from ragstore_pgvector.strings import is_shortened, key, original, storable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+VERSION: Final = 1
+MIGRATIONS: tuple[tuple[str, ...], ...] = ()
+"""The statements that make version 2 of the tables out of version 1, then 3 out of 2, and so on."""
+
+SCALARS: Final = ("account", "container", "path", "media_type")
+LISTS: Final = ("allowed", "labels", "label_keys")
+ACCESS: Final = (*SCALARS, *LISTS, "long_values")
+TYPES: Final[dict[str, str]] = {
+    "chunk_id": 'text COLLATE "C"',
+    "document_id": 'text COLLATE "C"',
+    "generation": "bigint",
+    "text": 'text COLLATE "C"',
+    "terms": "tsvector",  # our terms, each as often as it occurs; its positions are only counted
+    "words": "integer",  # how many terms there are, repetitions included
+    "vector": "{sized}",
+    **dict.fromkeys(SCALARS, 'text COLLATE "C"'),
+    **dict.fromkeys(LISTS, 'text[] COLLATE "C"'),
+    "long_values": 'text[] COLLATE "C"',  # those elements of the three that are in them as digests
+}
+KEY_SELECT: Final = ", ".join(("chunk_id", "document_id", "generation", *ACCESS))
+ROW_SELECT: Final = f"{KEY_SELECT}, text, {{sent}}(vector)"
+
+CREATE: Final = (
+    "CREATE TABLE {table} (" + ", ".join(f"{name} {kind} NOT NULL" for name, kind in TYPES.items()) + ", PRIMARY KEY (chunk_id))",
+    "CREATE INDEX ON {table} (document_id)",
+    f"CREATE INDEX ON {{table}} (left(container, {START}))",
+    f"CREATE INDEX ON {{table}} (left(path, {START}))",
+    "CREATE INDEX ON {table} USING gin (terms)",
+    *(f"CREATE INDEX ON {{table}} USING gin ({column})" for column in LISTS),
+)
+STAGE: Final = (
+    "CREATE TEMPORARY TABLE IF NOT EXISTS {staging} ("
+    + ", ".join(f"{name} {'text' if name == 'terms' else kind}" for name, kind in TYPES.items())
+    + ") ON COMMIT DELETE ROWS"
+)
+
+_HEAD: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_TAIL: Final = struct.pack(">h", -1)
+_LENGTH: Final = struct.Struct(">i")
+_NUMBER: Final = struct.Struct(">iq")
+_SMALL: Final = struct.Struct(">ii")
+_TEXT_OID: Final = 25
+_BLOCK: Final = 256 * 1024
+_MOST_COUNTED: Final = 200
+"""A word is counted up to here; a `tsvector` has at most 255 positions for one, and BM25 hardly rises any more."""
+_MOST_BYTES: Final = 700_000
+"""A `tsvector` is at most 1 MB; what a longer text says after that is not found by its words."""
+_UNQUOTED: Final = re.compile(r"['\\]")
+
+
+def copied(rows: Iterable[Row], precision: Precision) -> Iterator[bytes]:
+    """Rows for `COPY ... FROM STDIN (FORMAT BINARY)`, in blocks of some hundred kilobytes."""
+    access: dict[int, tuple[AccessColumns, bytes]] = {}
+    buffer = bytearray(_HEAD)
+    fields = struct.pack(">h", len(TYPES))
+    for row in rows:
+        terms, words = text_vector(row.text)
+        # The rows of one document share one object, which is worth converting once; it is kept, so that its identity is not used again.
+        if id(row.access) not in access:
+            access[id(row.access)] = (row.access, b"".join(map(_field, _stored_access(row.access))))
+        buffer += fields
+        buffer += _field(storable(row.chunk_id)) + _field(storable(row.document_id)) + _NUMBER.pack(8, row.generation)
+        buffer += _field(storable(row.text)) + _field(terms) + _SMALL.pack(4, words) + _sized(vector_bytes(row.vector, precision))
+        buffer += access[id(row.access)][1]
+        if len(buffer) >= _BLOCK:
+            yield bytes(buffer)
+            buffer.clear()
+    yield bytes(buffer) + _TAIL
+
+
+def access_values(access: AccessColumns) -> list[str | list[str]]:
+    """The values of `ACCESS`."""
+    return _stored_access(access)
+
+
+def text_vector(text: str) -> tuple[str, int]:
+    """A `tsvector` as it is written, and the number of terms. Not `to_tsvector`, which would analyse our terms once more."""
+    counts = Counter(row_terms(text))
+    written: list[str] = []
+    size = 0
+    for term, count in counts.items():
+        size += len(term) * 4 + 2 * min(count, _MOST_COUNTED) + 8
+        if size > _MOST_BYTES:
+            break
+        written.append(f"{lexeme(key(term))}:{_positions(min(count, _MOST_COUNTED))}")
+    return " ".join(written), sum(counts.values())
+
+
+def lexeme(word: str) -> str:
+    """The `key` of a term as a quoted word of a `tsvector` or `tsquery`."""
+    return "'" + _UNQUOTED.sub(r"\g<0>\g<0>", word) + "'"
+
+
+def to_keys(found: Iterable[Sequence[Any]]) -> Iterator[RowKey]:
+    """Row keys from what `KEY_SELECT` gives."""
+    for chunk_id, document_id, generation, *access in found:
+        columns = _original_access(access[: len(ACCESS)])
+        yield RowKey(chunk_id=original(chunk_id), document_id=original(document_id), generation=generation, access=columns)
+
+
+def to_rows(found: Iterable[Sequence[Any]], precision: Precision) -> Iterator[Row]:
+    """Rows from what `ROW_SELECT` gives."""
+    for values in found:
+        (named,) = to_keys([values])
+        yield Row(
+            chunk_id=named.chunk_id,
+            document_id=named.document_id,
+            generation=named.generation,
+            text=original(values[-2]),
+            vector=np.frombuffer(values[-1], ">f4" if precision == "f32" else ">f2", offset=4).astype(np.float32),
+            access=named.access,
+        )
+
+
+def vector_bytes(vector: NDArray[np.float32], precision: Precision) -> bytes:
+    """As `vector_recv` and `halfvec_recv` read them: the number of dimensions, two unused bytes, the values."""
+    return struct.pack(">hh", len(vector), 0) + vector.astype(">f4" if precision == "f32" else ">f2").tobytes()
+
+
+def vector_text(vector: NDArray[np.float32]) -> str:
+    """The vector as a literal; every float32 comes back as it was."""
+    return "[" + ",".join(map(repr, vector.tolist())) + "]"
+
+
+def _stored_access(access: AccessColumns) -> list[str | list[str]]:
+    lists = [[key(value) for value in getattr(access, column)] for column in LISTS]
+    given = [value for column in LISTS for value in getattr(access, column)]
+    longer = sorted({storable(value) for value in given if is_shortened(key(value))})
+    return [*(storable(getattr(access, column)) for column in SCALARS), *lists, longer]
+
+
+def _original_access(values: Sequence[Any]) -> AccessColumns:
+    account, container, path, media_type, *lists, longer = values
+    texts = {key(text): text for text in map(original, longer)}
+    allowed, labels, label_keys = (tuple(texts.get(value) or original(value) for value in column) for column in lists)
+    return AccessColumns(
+        account=original(account),
+        container=original(container),
+        path=original(path),
+        media_type=original(media_type),
+        allowed=allowed,
+        labels=labels,
+        label_keys=label_keys,
+    )
+
+
+def _positions(count: int) -> str:
+    return _POSITIONS[count]
+
+
+_POSITIONS: Final = [",".join(map(str, range(1, count + 1))) for count in range(_MOST_COUNTED + 1)]
+
+
+def _field(value: str | list[str]) -> bytes:
+    if isinstance(value, str):
+        return _sized(value.encode())
+    head = struct.pack(">iiI", min(len(value), 1), 0, _TEXT_OID)
+    elements = b"".join(_sized(element.encode()) for element in value)
+    return _sized(head + struct.pack(">ii", len(value), 1) + elements if value else head)
+
+
+def _sized(value: bytes) -> bytes:
+    return _LENGTH.pack(len(value)) + value
+
+
+def drift(found: Sequence[tuple[str, str, bool, str | None]], names_kind: str) -> list[str]:
+    """In what a table differs from the one that `CREATE` makes, in words. `found` has column, type, whether it is NOT NULL, collation."""
+    wanted = {name: _internal(kind, names_kind) for name, kind in TYPES.items()}
+    there = {name: (kind, collation) for name, kind, _, collation in found}
+    differences = [f"the column {name!r} is missing" for name in wanted if name not in there]
+    for name, kind, fixed, collation in found:
+        if name not in wanted:
+            differences.append(f"the column {name!r} is not ours")
+        elif kind != wanted[name][0]:
+            differences.append(f"the column {name!r} is of type {kind!r}, not {wanted[name][0]!r}")
+        elif collation != wanted[name][1]:
+            differences.append(f"the column {name!r} has the collation {collation!r}, not {wanted[name][1]!r}")
+        elif not fixed:
+            differences.append(f"the column {name!r} may be null")
+    return differences
+
+
+def _internal(kind: str, vector: str) -> tuple[str, str | None]:
+    name = kind.partition(" ")[0]
+    known = {"text": "text", "text[]": "_text", "bigint": "int8", "integer": "int4", "tsvector": "tsvector", "{sized}": vector}
+    return known[name], "C" if "COLLATE" in kind else None
