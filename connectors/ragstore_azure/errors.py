@@ -46,7 +46,7 @@ def translate(error: AzureError, *, container: str, doing: str) -> RagstoreError
     if status < HTTPStatus.BAD_REQUEST:
         return TransientError(f"{where}: the answer cannot be understood: {_first_line(error)}; does a proxy or firewall answer?")
     if status in _THROTTLED_OR_DOWN:
-        return TransientError(f"{where}: the service answered {status} {code}".rstrip(), retry_after=_retry_after(error))
+        return TransientError(f"{where}: the service answered {status} {code}".rstrip(), retry_after=retry_after(error))
     if code in _NO_SUCH_BLOB:
         return BlobMissingError(f"{where}: {code}")
     if status == HTTPStatus.PRECONDITION_FAILED or code in _CHANGED:
@@ -92,9 +92,13 @@ def _first_line(error: AzureError) -> str:
     return (str(error.message or error).strip().splitlines() or [""])[0]
 
 
-def _retry_after(error: AzureError) -> float | None:
-    """Seconds that the service asks to wait, in any of the forms that Azure uses."""
-    headers = _headers(error)
+def retry_after(error: AzureError) -> float | None:
+    """Seconds that the service asks to wait."""
+    return seconds_to_wait(_headers(error))
+
+
+def seconds_to_wait(headers: Mapping[str, str]) -> float | None:
+    """Seconds that an answer with these headers asks to wait, in any of the forms that Azure uses."""
     for name in ("x-ms-retry-after-ms", "retry-after-ms"):
         if str(headers.get(name, "")).isdigit():
             return int(headers[name]) / 1000
