@@ -227,7 +227,9 @@ def digest_of_columns(*parts: str) -> str:
 
 def _listed(place: str, listed: IdList, principal: Principal) -> Reason:
     found = sorted(listed.granted & ids_of(principal))
-    why = f"it lists {', '.join(found)}" if found else f"none of its {len(listed.granted)} ids is the principal's or that of its groups"
+    number = len(listed.granted)
+    others = f"it lists {number} id{'' if number == 1 else 's'}: not the principal's, and not that of any of its groups"
+    why = f"it lists {', '.join(found)}" if found else others
     return Reason(kind="list", name=place, outcome="grants" if found else "nothing", why=why, via=_via(found, principal))
 
 

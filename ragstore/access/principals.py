@@ -61,8 +61,8 @@ class Principals:
         if not known:
             raise ConfigError(f"the principal {shorten(name_or_id)} is unknown, because nobody is listed: {_HOW}")
         near = difflib.get_close_matches(name_or_id[:200], [principal.name for principal in known], n=1)
-        hint = f"; did you mean {shorten(near[0])}?" if near else ""
-        raise ConfigError(f"the principal {shorten(name_or_id)} is unknown{hint}")
+        hint = f"did you mean {shorten(near[0])}?" if near else "name one by its id or name in the file of [access] principals"
+        raise ConfigError(f"the principal {shorten(name_or_id)} is unknown; {hint}")
 
 
 def open_principals(settings: Mapping[str, object], base: Path) -> Principals:

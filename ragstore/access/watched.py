@@ -53,11 +53,16 @@ class WatchedFile(Generic[Content]):
             self._reported = reason
             _log.error("access.policy_unreadable: %s", reason)
 
+    def _unreadable(self, error: OSError | ValueError) -> ConfigError:
+        """In the words of the system, which name the path once more, the reason alone."""
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        return ConfigError(f"cannot read {str(self.path)!r}: {reason}; bring the file back, or name another one in [access]")
+
     def _stat(self) -> tuple[int, ...]:
         try:
             found = self.path.stat()
         except (OSError, ValueError) as error:
-            raise ConfigError(f"cannot read {str(self.path)!r}: {error}") from error
+            raise self._unreadable(error) from error
         return (found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
     def _read(self) -> Content:
@@ -65,7 +70,7 @@ class WatchedFile(Generic[Content]):
         try:
             data = self.path.read_bytes()
         except OSError as error:
-            raise ConfigError(f"cannot read {str(self.path)!r}: {error}") from error
+            raise self._unreadable(error) from error
         content = self._parse(data)
         self._signature = signature if time.time_ns() - signature[1] > _SETTLED_NS else None
         return content

@@ -57,7 +57,7 @@ def test_the_name_is_the_id_where_it_is_missing(tmp_path: Path) -> None:
         ("' OR '1'='1", "unknown"),
         ("\0", "unknown"),
         ("x" * 10_000, "unknown"),
-        ("", "unknown"),
+        ("", "unknown; name one by its id or name"),
     ],
 )
 def test_an_unknown_or_ambiguous_name_is_an_error(tmp_path: Path, name: str, message: str) -> None:
@@ -103,7 +103,7 @@ def test_a_file_that_is_wrong_is_an_error_that_names_it(tmp_path: Path, document
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot read"):
+    with pytest.raises(ConfigError, match=r"^cannot read '[^']*none\.json': No such file or directory; bring the file back"):
         Principals.load(tmp_path / "none.json")
 
 

@@ -92,10 +92,15 @@ def _grant(
 def _decided(grant: Grant, principal: Principal, attributes: AccessAttributes, context: Context, *, action: str) -> Reason:
     if not grant.reach.covers(attributes.account, attributes.container):
         doubt = f": {grant.reach.doubt}" if grant.reach.doubt else ""
-        return _reason(grant, principal, attributes, why=f"its scope does not cover the blob{doubt}")
+        return _reason(grant, principal, attributes, why=f"{_out_of_reach(attributes)}{doubt}")
     clause = _clause(grant.assignment.condition, context)
     why = f"its role reads blobs, and it has no condition{action}" if clause is None else f"its condition is {_told(clause)}{action}"
     return _reason(grant, principal, attributes, why=why, clause=clause, grants=clause is None or clause.truth is True)
+
+
+def _out_of_reach(attributes: AccessAttributes) -> str:
+    """With the account, which the blob's name in results leaves out: a folder is one as well, and is named `local`."""
+    return f"its scope does not cover the blob, which lies in account {attributes.account!r}, container {attributes.container!r}"
 
 
 def _reason(
@@ -122,7 +127,7 @@ def _denial(denial: Denial, attributes: AccessAttributes, reading: Context, supe
     clause = _clause(assignment.condition, reading if assignment.reads else superuser) if covers else None
     denies = covers and (clause is None or clause.truth is not False)
     if not covers:
-        why = "its scope does not cover the blob"
+        why = _out_of_reach(attributes)
     elif clause is None:
         why = "it has no condition that could leave the blob out"
     else:

@@ -108,9 +108,10 @@ def _problems(grants: Sequence[Grant]) -> Iterator[str]:
     unresolved = Counter((one.assignment.role, one.assignment.role_name) for one in grants if one.role is None)
     for (guid, name), count in unresolved.most_common(_SHOWN):
         shown = f"{guid} ({shorten(name)})" if name else guid
+        does = "grants" if count == 1 else "grant"
         yield (
-            f"the role {shown} is unknown, so that {count} of the role assignments grant nothing: write the definitions of roles to a file "
-            "(az role definition list -o json > roles.json) and name it as [access] role_definitions"
+            f"the role {shown} is unknown, so that {count} of the role assignments {does} nothing: write the definitions of roles "
+            "to a file (az role definition list -o json > roles.json) and name it as [access] role_definitions"
         )
     if len(unresolved) > _SHOWN:
         yield f"{len(unresolved) - _SHOWN} more roles are unknown; their assignments grant nothing"
