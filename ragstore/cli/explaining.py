@@ -59,21 +59,26 @@ def explain(
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
     if who and principal is not None:
         raise ConfigError("--who lists everybody: leave out --as, or leave out --who")
-    with open_index(opening.settings_for_reading(config)) as opened:
+    settings = opening.settings_for_reading(config)
+    with open_index(settings) as opened:
         if who:
-            _show_readers(opened, blob, terminal)
+            _show_readers(opened, blob, terminal, mode=settings.access.mode)
         else:
             _show_standing(opened.explain(blob, principal=opened.principal(principal)), terminal)
     return Exit.DONE
 
 
-def _show_readers(opened: Index, blob: str, terminal: Terminal) -> None:
+def _show_readers(opened: Index, blob: str, terminal: Terminal, *, mode: str) -> None:
     found = [{"principal": one.id, "name": one.name, "reads": reads} for one, reads in opened.readers(blob)]
     if terminal.as_json:
         terminal.json({"blob": blob, "principals": found})
         return
+    if mode == "open":
+        terminal.note(f"in mode 'open' whoever asks is answered alike, listed or not; see: ragstore explain {blob}")
+    elif not found:
+        terminal.note("no principal is known: name some in the file of [access] principals")
     if not found:
-        terminal.note("no principal is known: [access] principals names nobody")
+        return
     tables.show_rows(found, ["principal", "name", "reads"], terminal, f"who reads {blob}")
 
 

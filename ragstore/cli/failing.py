@@ -70,7 +70,7 @@ def drop(*, blob: Blob = None, config: Config = None, as_json: AsJson = False, v
     """Report them no more, until the blob changes."""
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
     number = _change(blob, config, retry=False)
-    return _told(number, terminal, "are not reported any more until they change")
+    return _told(number, terminal, "will not be reported again without a change")
 
 
 def _change(blob: str | None, config: Path | None, *, retry: bool) -> int:
@@ -100,5 +100,5 @@ def _told(number: int, terminal: Terminal, what: str) -> Exit:
     if terminal.as_json:
         terminal.json({"blobs": number})
     else:
-        terminal.line(f"{number} {what}")
+        terminal.line(f"{tables.counted(number, 'blob')} {what}")
     return Exit.DONE

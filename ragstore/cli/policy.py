@@ -16,7 +16,7 @@ from ragstore.cli.terminal import Terminal, plain
 from ragstore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ragstore.access.checking import FileKind, Problem
+    from ragstore.access.checking import Checked, FileKind, Problem
 
 _FILES: Final[Mapping[str, FileKind]] = {
     "assignments": "role assignments",
@@ -66,8 +66,7 @@ def check(
     if as_json:
         terminal.json({"file": str(file), **checked.as_dict()})
     else:
-        what = checked.kind if not checked.entries or checked.kind == "condition" else f"{checked.entries:,} {checked.kind}"
-        terminal.line(f"{plain(str(file))}: {what}, {_counted(checked.problems)}")
+        terminal.line(f"{plain(str(file))}: {_entries(checked)}, {_counted(checked.problems)}")
         _show(checked.problems, terminal)
     return Exit.USAGE if checked.has_errors else Exit.DONE
 
@@ -91,10 +90,10 @@ def _check_configured(config: Path | None, terminal: Terminal) -> Exit:
     else:
         terminal.line(f"[access] mode {policy.mode!r}, {tables.counted(known, 'principal')}")
         for name, checked in files.items():
-            terminal.line(f"{plain(name)}: {checked.kind}, {_counted(checked.problems)}")
+            terminal.line(f"{plain(name)}: {_entries(checked)}, {_counted(checked.problems)}")
             _show(checked.problems, terminal)
         for problem in between:
-            terminal.line(f"  warning: {problem}")
+            terminal.line(f"warning: {problem}")
     return Exit.USAGE if any(checked.has_errors for checked in files.values()) else Exit.DONE
 
 
@@ -124,7 +123,8 @@ def run(
     if as_json:
         terminal.json({"passed": passed, "failed": len(failures), "failures": [failure.as_dict() for failure in failures]})
     else:
-        tables.show_rows([failure.as_dict() for failure in failures], ["id", "expected", "got", "reason"], terminal, "failed cases")
+        if failures:
+            tables.show_rows([failure.as_dict() for failure in failures], ["id", "expected", "got", "reason"], terminal, "failed cases")
         terminal.line(f"{passed:,} passed, {len(failures):,} failed")
     return Exit.DIFFERENT if failures else Exit.DONE
 
@@ -147,6 +147,13 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {str(file)!r}: {error.strerror or error}") from error
+
+
+def _entries(checked: Checked) -> str:
+    """`2 role assignments`; the kind alone where nothing was counted: a condition, rules, and what could not be read."""
+    if checked.kind in ("condition", "access rules") or (checked.has_errors and not checked.entries):
+        return checked.kind
+    return tables.counted(checked.entries, checked.kind.removesuffix("s"))
 
 
 def _counted(problems: tuple[Problem, ...]) -> str:

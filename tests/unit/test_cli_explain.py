@@ -60,6 +60,17 @@ def test_who_reads_a_blob_lists_every_known_principal(ragstore: Ragstore, indexe
     assert f"{ALICE}\tAlice\tyes" in ragstore("explain", "--who", "docs/food.md", "-c", str(indexed)).out
 
 
+def test_in_mode_open_nobody_need_be_listed_to_read(ragstore: Ragstore, docs: Path, tmp_path: Path) -> None:
+    file = saved(
+        tmp_path / "ragstore.toml",
+        f'source = {{type = "folder", path = "{docs}"}}\nembedder = {{type = "hash"}}\naccess = {{mode = "open"}}\n',
+    )
+    ragstore("index", "-c", file)
+    ran = ragstore("explain", "--who", "docs/food.md", "-c", file)
+    assert (ran.code, ran.out) == (Exit.DONE, "")
+    assert "whoever asks is answered alike" in ran.err
+
+
 def test_a_tag_that_was_added_since_is_not_enough_until_it_is_seen(ragstore: Ragstore, indexed: Path) -> None:
     saved(indexed.parent / "tags.json", {"food.md": {"Matter": "Halyard"}, "keys.md": {"Matter": "Halyard"}})
     assert not ragstore("explain", "docs/keys.md", "--as", "Alice", "-c", str(indexed), "--json").json["shown"]
