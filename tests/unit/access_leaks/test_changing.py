@@ -12,7 +12,7 @@ from ragstore.errors import AccessError
 from ragstore.filters import matches
 from ragstore.index import AsyncIndex
 from tests.support.azure_files import assigned
-from tests.support.vault import CANARY, HIDDEN, OPEN, PATH, Vault, blobs, chunk_ids
+from tests.support.vault import CANARY, HIDDEN, OPEN, PATH, Mode, Vault, blobs, chunk_ids
 from tests.support.workspace import PRINCIPALS, found, paragraphs
 
 FOOD = "docs/open/food.md"
@@ -147,6 +147,31 @@ async def test_a_copy_and_a_renamed_blob_have_their_own_access_though_nothing_is
         vault.tag("open/copy.md", readers="staff")
         await index.sync()
         assert await blobs(index, f"merger {CANARY}", "Bob") == OPEN | {"docs/open/copy.md"}
+
+
+# An index that was made under one policy is asked under another, before any pass.
+
+
+@pytest.mark.parametrize("store", ["lancedb"])  # memory is another one for each vault
+@pytest.mark.parametrize(("made", "asked"), [("groups", "azure"), ("azure", "groups"), ("groups", "inexact"), ("inexact", "groups")])
+async def test_columns_of_another_policy_let_nothing_through(store: str, tmp_path: Path, made: Mode, asked: Mode) -> None:
+    before = Vault(tmp_path, mode=made, store=store)
+    before.fill()
+    before.put("traded.md", "The merger is traded", readers="staff")
+    before.tags["traded.md"] = {"allow": "staff"} if made == "groups" else {"Project": "Open", "Level": "1"}  # of the old policy alone
+    before.save_tags()
+    async with before.open() as index:
+        await index.sync()
+        assert await blobs(index, "merger", "Bob") == OPEN | {"docs/traded.md"}
+    tags = dict(before.tags)
+    after = Vault(tmp_path, mode=asked, store=store)
+    after.tags = tags
+    after.save_tags()
+    async with after.open() as index:
+        assert await blobs(index, f"merger {CANARY}", "Bob") <= OPEN
+        assert await blobs(index, f"merger {CANARY}", "Eve") == set()
+        await index.sync()
+        assert await blobs(index, f"merger {CANARY}", "Bob") == OPEN
 
 
 # A policy that cannot be read.

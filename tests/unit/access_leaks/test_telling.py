@@ -253,6 +253,7 @@ def test_what_is_broken_says_nothing_of_hidden_documents(ragstore: Ragstore, tmp
         for command in (["search", "merger", "--json"], ["prompt", "merger"]):
             ran = ragstore(*command, "--as", who, "-v")
             assert CANARY not in ran.out + ran.err
+            assert not re.search(r"\b(4|four)\b.*\b(chunk|row|document|blob)", ran.err), "four are indexed"
             assert ran.code != Exit.DONE or who == "Eve"
 
 
