@@ -15,7 +15,7 @@ from ragstore.ledger.bulk import batches, insert_rows, upsert
 from ragstore.ledger.connection import Connections
 from ragstore.ledger.prefixes import paths_under
 from ragstore.ledger.records import ChunkRecord, Commit, KnownBlob, State
-from ragstore.ledger.rows import KNOWN, blank, chunk_row, committed_chunk, committed_values, identity, known_blob
+from ragstore.ledger.rows import COMMITTED, KNOWN, blank, chunk_row, committed_chunk, committed_values, identity, known_blob
 from ragstore.ledger.schema import blobs, chunks, unused
 from ragstore.models import AccessAttributes, BlobId, BlobState, CommittedChunk, is_after
 
@@ -70,7 +70,7 @@ _HELD = (
     .with_for_update()
 )
 _COMMITTED = (
-    select(chunks.c.chunk_id, *(chunks.c[name] for name in ("start", "end", "page", "heading")), *KNOWN, blobs.c.version, blobs.c.seen_at)
+    select(*COMMITTED)
     .join(blobs, blobs.c.document_id == chunks.c.document_id)
     .where(chunks.c.chunk_id.in_(bindparam("ids", expanding=True)), blobs.c.state.in_(("live", "stale")))
 )
@@ -191,7 +191,7 @@ class Documents:
         with self._connections.read() as connection:
             for some in batches(chunk_ids, 500):
                 rows = connection.execute(_COMMITTED, {"ids": some}).all()
-                found.update((row.chunk_id, committed_chunk(row, read)) for row in rows)
+                found.update((row[0], committed_chunk(row, read)) for row in rows)
         return found
 
     def counts(self) -> dict[str, int]:

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from ragstore.ledger.records import ChunkRecord, Commit, KnownBlob
-from ragstore.ledger.schema import blobs
+from ragstore.ledger.schema import blobs, chunks
 from ragstore.models import AccessAttributes, BlobId, BlobState, CommittedChunk
 
 KNOWN: list[Any] = [
@@ -21,6 +21,17 @@ KNOWN: list[Any] = [
     )
 ]  # fmt: skip
 """The columns of a `KnownBlob`."""
+COMMITTED: list[Any] = [
+    *(chunks.c[name] for name in ("chunk_id", "start", "end", "page", "heading")),
+    *(
+        blobs.c[name]
+        for name in (
+            "document_id", "account", "container", "path", "state", "title", "media_type", "version", "etag", "access", "current_access",
+            "seen_at", "pending",
+        )
+    ),
+]  # fmt: skip
+"""The columns of a `CommittedChunk`."""
 
 
 def committed_values(commit: Commit, now: float) -> dict[str, Any]:
@@ -102,22 +113,24 @@ def known_blob(row: Row[*tuple[Any, ...]]) -> KnownBlob:
 
 
 def committed_chunk(row: Row[*tuple[Any, ...]], read: Callable[[str], AccessAttributes]) -> CommittedChunk:
-    """From a row of a chunk joined with its blob; `read` makes attributes of their JSON."""
+    """From a row of the columns `COMMITTED`; `read` makes attributes of their JSON."""
+    chunk_id, start, end, page, heading, document_id, account, container, path, *rest = row  # all at once: one by one takes twice as long
+    state, title, media_type, version, etag, access, current_access, seen_at, pending = rest
     return CommittedChunk(
-        chunk_id=row.chunk_id,
-        document_id=row.document_id,
-        blob=BlobId(account=row.account, container=row.container, path=row.path),
-        start=row.start,
-        end=row.end,
-        page=row.page,
-        heading=row.heading,
-        title=row.title,
-        media_type=row.media_type,
-        version=row.version,
-        etag=row.etag,
-        stale=row.state == "stale",
-        generation_access=read(row.access),
-        current_access=read(row.current_access),
-        seen_at=row.seen_at,
-        pending=bool(row.pending),
+        chunk_id=chunk_id,
+        document_id=document_id,
+        blob=BlobId(account=account, container=container, path=path),
+        start=start,
+        end=end,
+        page=page,
+        heading=heading,
+        title=title,
+        media_type=media_type,
+        version=version,
+        etag=etag,
+        stale=state == "stale",
+        generation_access=read(access),
+        current_access=read(current_access),
+        seen_at=seen_at,
+        pending=bool(pending),
     )
