@@ -86,7 +86,10 @@ class Candidates:
 
     async def best(self, number: int) -> list[tuple[str, float]]:
         """Chunk ids with their scores, best first, of the best `number` of each leg, under the same filter."""
-        vector, text = await _both(self._by_vector(number), self._by_text(number))
+        if self.one_leg:
+            vector, text = await self._by_vector(number), await self._by_text(number)
+        else:
+            vector, text = await _both(self._by_vector(number), self._by_text(number))
         for leg in (vector, text):
             for match in leg.matches if leg else ():
                 self.matches.setdefault(match.chunk_id, match)
