@@ -27,6 +27,7 @@ MOST_BYTES: Final = 16_000_000
 _PATH: Final = re.compile(r"/indexes(?:\('([^']*)'\)(/.*)?)?")
 _OPERATIONS: Final = {
     ("POST", False, ""): "create",
+    ("GET", False, ""): "list",
     ("GET", True, ""): "get",
     ("DELETE", True, ""): "delete",
     ("GET", True, "/search.stats"): "stats",
@@ -49,7 +50,7 @@ class Fault:
     """What goes wrong with one request."""
 
     operation: str = "index"
-    """`create`, `get`, `delete`, `stats`, `count`, `search` or `index`."""
+    """`create`, `list`, `get`, `delete`, `stats`, `count`, `search` or `index`."""
     status: int = 0
     """Answered instead of being carried out; 0 carries it out."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -147,6 +148,8 @@ class AzureSearch:
                 raise RefusedError(409, f"Cannot create index '{body['name']}' because it already exists.")
             self.indexes[body["name"]] = Index(body)
             return 201, self.indexes[body["name"]].definition
+        if operation == "list":
+            return 200, {"value": [{"name": one} for one in self.indexes]}
         index = self.indexes.get(name)
         if index is None:
             raise RefusedError(404, f"The index '{name}' for service 'fake' was not found.")
@@ -183,7 +186,9 @@ def _operation(method: str, target: str) -> tuple[str, str]:
     operation = _OPERATIONS.get((method, found[1] is not None, found[2] or "")) if found else None
     if found is None or operation is None:
         raise RefusedError(404, f"{method} {parts.path} is no operation")
-    if parse_qs(parts.query) != {"api-version": [VERSION]}:
+    allowed: list[dict[str, list[str]]] = [{"api-version": [VERSION]}]
+    allowed += [{"api-version": [VERSION], "$select": ["name"]}] if operation == "list" else []
+    if parse_qs(parts.query) not in allowed:
         raise RefusedError(400, f"{parts.query} is not api-version={VERSION}")
     return operation, found[1] or ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +13,8 @@ from ragstore.contracts import Expunged, PutRows, Store, StoreCapabilities, Stor
 from ragstore.errors import ConfigError
 from ragstore.filters import Filter, Never, simplify
 from ragstore.models import Match, Row, RowKey
+from ragstore_azure.search import expunging
+from ragstore_azure.search.connection import Connection
 from ragstore_azure.search.failures import Patience
 from ragstore_azure.search.filters import where
 from ragstore_azure.search.reading import Reader
@@ -59,18 +62,13 @@ class AzureSearchStore(Store):
         settle: float = 10.0,
     ) -> None:
         self._dimensions = dimensions
-        self._service = Service(
-            endpoint=endpoint,
-            key_env=key_env,
-            index=index_name(index, collection),
-            dimensions=dimensions,
-            semantic=semantic,
-            timeout=timeout,
-            patience=self.patience,
-        )
+        self._connection = Connection(endpoint=endpoint, key_env=key_env, timeout=timeout)
+        name = index_name(index, collection)
+        self._service = Service(self._connection, name, dimensions=dimensions, semantic=semantic, patience=self.patience)
         self._recent = Recent()
         self._reader = Reader(self._service, self._recent, settle_seconds=settle)
-        self._writer = Writer(self._service, self._reader, self._recent, batch_rows=batch_rows, batch_bytes=batch_bytes)
+        self._writer_of = partial(Writer, reader=self._reader, batch_rows=batch_rows, batch_bytes=batch_bytes)
+        self._writer = self._writer_of(self._service, recent=self._recent)
         self._searcher = Searcher(self._service, exact_below=exact_below, semantic=semantic)
 
     @override
@@ -115,6 +113,8 @@ class AzureSearchStore(Store):
 
     @override
     async def expunge(self) -> Expunged:
+        """The rows are copied into a new index, and the old one is deleted. Nothing of either lies on this machine."""
+        await expunging.expunge(self._service, self._reader, lambda copy: self._writer_of(copy, recent=Recent()))
         return Expunged()
 
     @override
@@ -131,7 +131,7 @@ class AzureSearchStore(Store):
 
     @override
     async def close(self) -> None:
-        await self._service.close()
+        await self._connection.close()
 
     def _check(self, vectors: Sequence[NDArray[np.float32]]) -> None:
         for vector in vectors:

@@ -94,7 +94,7 @@ def batched(writes: Sequence[Write]) -> Iterator[Batch]:
 class Writer:
     """Writes to one index."""
 
-    def __init__(self, service: Service, reader: Reader, recent: Recent, *, batch_rows: int, batch_bytes: int) -> None:
+    def __init__(self, service: Service, *, reader: Reader, recent: Recent, batch_rows: int, batch_bytes: int) -> None:
         if not 0 < batch_rows <= MOST_ACTIONS or not 0 < batch_bytes <= MOST_BYTES:
             raise ConfigError(f"[store] batch_rows is 1 to {MOST_ACTIONS:,}, batch_bytes 1 to {MOST_BYTES:,}; the service takes no more")
         self._service = service
@@ -117,7 +117,7 @@ class Writer:
         fields = {document: access_fields(columns) for document, columns in access.items()}
         stored = await self._reader.of_documents(list(access))
         stamp = time.time_ns()
-        done = await self._send(
+        done = await self.send(
             {"@search.action": "merge", "key": key, "stamp": stamp, **fields[one.document_id]} for key, one in stored.items()
         )
         for key in done:
@@ -128,7 +128,7 @@ class Writer:
         stored = await self._reader.of_keys(list(rows))
         newest = [row for key, row in rows.items() if key not in stored or stored[key].generation <= row.generation]
         stamp = time.time_ns()
-        done = await self._send({"@search.action": "upload", **to_document(row, stamp)} for row in newest)
+        done = await self.send({"@search.action": "upload", **to_document(row, stamp)} for row in newest)
         for key in done:
             self._recent.note(key, document_id=rows[key].document_id, generation=rows[key].generation, stamp=stamp)
 
@@ -145,7 +145,7 @@ class Writer:
             chosen = mine & set(map(key_of, write.chunk_ids)) if isinstance(write, DropRows) else mine
             doomed |= {key for key in chosen if stored[key].generation <= write.generation}
         stamp = time.time_ns()
-        for key in await self._send({"@search.action": "delete", "key": key} for key in sorted(doomed)):
+        for key in await self.send({"@search.action": "delete", "key": key} for key in sorted(doomed)):
             self._recent.note(key, document_id=stored[key].document_id, generation=None, stamp=stamp)
 
     def _check_sizes(self, rows: Iterable[Row]) -> None:
@@ -156,7 +156,7 @@ class Writer:
                     "too_large", f"a chunk with its labels is more than {self._batch_bytes:,} bytes, which AI Search cannot take"
                 )
 
-    async def _send(self, actions: Iterable[Action]) -> list[str]:
+    async def send(self, actions: Iterable[Action]) -> list[str]:
         """Carry out all of the actions, each of another key; the keys of those that had something to act on."""
         done: list[str] = []
         for some in self._portions(actions):
