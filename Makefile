@@ -9,6 +9,7 @@ HYPOTHESIS_PROFILE ?= ci
 
 demo: $(VENV)/.installed
 	$(BIN)/ragstore demo
+	@command -v ragstore >/dev/null || echo 'To have the command ragstore in this shell: . $(BIN)/activate'
 
 test: $(VENV)/.installed-test
 	HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE) $(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
