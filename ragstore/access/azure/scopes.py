@@ -45,8 +45,13 @@ _LEVELS: Final[tuple[tuple[Level, re.Pattern[str]], ...]] = (
     ("container", re.compile(_CONTAINER)),
     ("within a container", re.compile(f"{_CONTAINER}/.+")),
     ("within an account", re.compile(f"{_ACCOUNT}/BLOBSERVICES(?:/.*)?")),
-    ("elsewhere", re.compile(f"(?:{_SUBSCRIPTION}|{_GROUP})?/PROVIDERS/{_NAME}/.+")),
+    ("elsewhere", re.compile(f"(?:{_SUBSCRIPTION}|{_GROUP})?/PROVIDERS/[0-9A-Z.-]+/.+")),
 )
+_INVISIBLE: Final = re.compile("[\x00-\x1f\x7f\u200b-\u200f\u2060\ufeff]|\\s/|/\\s|\\s\\Z|\\A\\s")
+"""What stands nowhere in an ARM id: with it, a scope looks like one place and means none, and a denial of it would deny nothing."""
+_NO_NAME: Final = re.compile(r"[<>*%&:\\?#]")
+"""The same of names of accounts and of what is around and in them
+(https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules)."""
 _SUPERIOR: Final = frozenset({"root", "management group"})
 _EXAMPLE: Final = "/subscriptions/ID/resourceGroups/NAME/providers/Microsoft.Storage/storageAccounts/NAME"
 _REMEDY: Final = f'write where it lies: [access] accounts = ["{_EXAMPLE}"]'
@@ -75,14 +80,18 @@ Place = tuple[str, str]
 
 
 def parse_scope(text: str) -> AzureScope | None:
-    """The scope that this ARM id is; None where it is none."""
-    folded = fold(text.rstrip("/")) if text.strip("/") else text[:1]
+    """The scope that this ARM id is; None where it is none, also for characters that none has."""
+    if _INVISIBLE.search(text) or text.startswith("//"):
+        return None
+    folded = fold(text.rstrip("/")) if text.strip("/") else text
     for level, pattern in _LEVELS:
         found = pattern.fullmatch(folded)
         if found is None:
             continue
         if level in _SUPERIOR or level == "elsewhere":
             return AzureScope(text=text, level=level) if "//" not in folded else None
+        if _NO_NAME.search("".join(found.groups())):
+            return None
         names = (*found.groups(), None, None, None, None)
         return AzureScope(text=text, level=level, subscription=names[0], group=names[1], account=names[2], container=names[3])
     return None
