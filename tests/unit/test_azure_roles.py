@@ -64,7 +64,6 @@ def test_owners_and_readers_of_resources_read_no_blobs() -> None:
         ([f"{BLOBS}/*"], [f"{BLOBS}/runAsSuperUser/action"], True, False),
         (["*"], ["*"], False, False),
         ([f"{BLOBS}/tags/read"], [], False, False),
-        ([f"{BLOBS}/rea?"], [], False, False),
         (["Microsoft.Storage/storageAccounts/blobServices/containers/read"], [], False, False),
         ([], [], False, False),
     ],

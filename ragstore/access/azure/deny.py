@@ -8,7 +8,7 @@ from typing import Final
 
 from ragstore.access.azure.absence import ALL_SOURCES, uncertain
 from ragstore.access.azure.assignments import condition_of
-from ragstore.access.azure.documents import Entry, EntryError, Kind, digest_of, flat, name_of, read_entries, texts
+from ragstore.access.azure.documents import Entry, EntryError, Kind, action_patterns, digest_of, flat, name_of, read_entries
 from ragstore.access.azure.roles import includes
 from ragstore.access.azure.scopes import AzureScope, parse_scope
 from ragstore.access.conditions.tree import READ_ACTION, SUPERUSER_ACTION, Condition
@@ -122,8 +122,8 @@ def _denied(entry: Entry, doubts: list[str]) -> tuple[bool, bool]:
     reads = superuser = False
     for item in permissions:
         permission = flat(item, _PERMISSION)
-        wanted = texts(permission.get("dataActions"), "dataActions")
-        unwanted = texts(permission.get("notDataActions"), "notDataActions")
+        wanted = action_patterns(permission.get("dataActions"), "dataActions")
+        unwanted = action_patterns(permission.get("notDataActions"), "notDataActions")
         denied = [includes(wanted, action) and not includes(unwanted, action) for action in (READ_ACTION, SUPERUSER_ACTION)]
         reads, superuser = reads or denied[0], superuser or denied[1]
         if any(denied) and permission.get("condition") is not None:

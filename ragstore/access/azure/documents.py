@@ -16,6 +16,7 @@ from ragstore.errors import ConfigError
 
 _POWERSHELL: Final = frozenset({"RoleAssignmentId", "RoleDefinitionId", "ObjectId", "DenyAssignmentName", "IsCustom", "DataActions"})
 _GUID_AT_END: Final = re.compile(r"(?:.*/)?([0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})/*")
+_ACTION: Final = re.compile("[A-Za-z0-9./*_-]+")
 _NEAR: Final = 0.85
 
 Entry = Mapping[str, object]
@@ -49,7 +50,7 @@ def read_entries(data: bytes, *, file: Path, kind: Kind) -> list[object]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} cannot be read: {error}; write the file anew: {kind.command}") from error
     if isinstance(document, dict):
-        if document.get("nextLink"):
+        if any(value for key, value in document.items() if key.lower().endswith("nextlink")):
             raise ConfigError(f"{name} is one page of several (it has a nextLink): join the lists named 'value' of all pages in one file")
         entries = document.get("value")
     else:
@@ -71,6 +72,7 @@ def flat(entry: object, kind: Kind) -> Entry:
     """
     if not isinstance(entry, dict):
         raise EntryError("is no object")
+    _check_spelling(entry, ("properties",))
     found = {key: value for key, value in entry.items() if key != "properties"}
     properties = entry.get("properties")
     if properties is not None:
@@ -111,6 +113,15 @@ def texts(value: object, field: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise EntryError(f"has {field} that are no list of texts")
     return tuple(value)
+
+
+def action_patterns(value: object, field: str) -> tuple[str, ...]:
+    """A list of patterns of actions. Raises `EntryError` as `texts` does, and for one that no action can match, such as `... /read `."""
+    found = texts(value, field)
+    for pattern in found:
+        if not _ACTION.fullmatch(pattern):
+            raise EntryError(f"has {field} with {shorten(pattern)}, which is no pattern of an action")
+    return found
 
 
 def _check_spelling(keys: Iterable[str], fields: tuple[str, ...]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from ragstore.access.azure.documents import Entry, EntryError, Kind, digest_of, flat, guid_of, name_of, read_entries, texts
+from ragstore.access.azure.documents import Entry, EntryError, Kind, action_patterns, digest_of, flat, guid_of, name_of, read_entries
 from ragstore.access.conditions.tree import READ_ACTION, SUPERUSER_ACTION
 from ragstore.access.conditions.values import fold
 from ragstore.patterns import matches_action
@@ -114,10 +114,10 @@ def _read(entry: Entry, guid: str) -> Role:
     for item in permissions:
         permission = flat(item, _PERMISSION)
         if permission.get("condition") is None:
-            wanted += texts(permission.get("dataActions"), "dataActions")
-        elif includes(texts(permission.get("dataActions"), "dataActions"), READ_ACTION):
+            wanted += action_patterns(permission.get("dataActions"), "dataActions")
+        elif includes(action_patterns(permission.get("dataActions"), "dataActions"), READ_ACTION):
             raise EntryError("reads blobs under a condition of the role itself, which is not evaluated: put it on the assignment")
-        unwanted += texts(permission.get("notDataActions"), "notDataActions")
+        unwanted += action_patterns(permission.get("notDataActions"), "notDataActions")
     return role_of(name if isinstance(name, str) and name else guid, data_actions=wanted, not_data_actions=unwanted)
 
 
