@@ -63,11 +63,6 @@ def parse_assignments(data: bytes, *, file: Path) -> Assignments:
             found.append(_assignment(flat(entry, KIND), name, parsed))
         except EntryError as error:
             problems.append(f"role assignments {file.name!r}, {name} {error}; it grants nothing")
-    if entries and all(isinstance(entry, dict) and "canDelegate" in entry and "condition" not in entry for entry in entries):
-        problems.append(
-            f"role assignments {file.name!r}: no entry says whether it has a condition, as old versions of the Azure CLI write it; "
-            f"update it and write the file anew: {KIND.command}"
-        )
     return Assignments(assignments=tuple(found), problems=tuple(problems), digest=digest_of(data))
 
 
@@ -105,6 +100,8 @@ def _assignment(entry: Entry, name: str, parsed: dict[str, Condition]) -> Assign
     if scope is None:
         raise EntryError(f"has no scope that is an ARM id ({shorten(place) if isinstance(place, str) else 'it is missing'})")
     condition, text = condition_of(entry, parsed)
+    if "canDelegate" in entry and "condition" not in entry:
+        raise EntryError(f"does not say whether it has a condition, as old versions of the Azure CLI write it; update it: {KIND.command}")
     shown = entry.get("roleDefinitionName")
     return Assignment(
         name=name,

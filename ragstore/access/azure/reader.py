@@ -11,8 +11,9 @@ from ragstore.access.conditions.evaluation import evaluate
 from ragstore.access.conditions.resource import resource_of
 from ragstore.access.conditions.tree import READ_ACTION, SUPERUSER_ACTION, TIME, AttributeValue, Condition, Context, Truth
 from ragstore.access.conditions.values import fold, instant
-from ragstore.access.ids import ids_of
+from ragstore.access.ids import ID_RULE, ids_of, parse_id, shorten
 from ragstore.access.principals import condition_attributes
+from ragstore.errors import AccessError
 from ragstore.models import AccessAttributes, Principal
 
 _TIME: Final = fold(TIME)
@@ -34,8 +35,11 @@ class Reader:
 
     @classmethod
     def of(cls, principal: Principal, book: Rulebook) -> Reader:
-        """Raises `AccessError` where the principal's attributes contradict each other."""
+        """Raises `AccessError` where the principal's attributes contradict each other, and where one of its groups is no id."""
         ids = ids_of(principal)
+        if ids and (odd := next((group for group in principal.groups if group and parse_id(group) is None), None)) is not None:
+            # It may be a group that a deny assignment names: to leave it out would lift that.
+            raise AccessError(f"the principal's group {shorten(odd)} is no id, so that nobody knows what is denied to it; {ID_RULE}")
         grants = sorted((grant for grant in book.granted(ids) if grant.matters), key=lambda grant: grant.assignment.condition is not None)
         denials = tuple(book.denied(ids))
         return cls(
