@@ -25,6 +25,7 @@ _EXTRAS = {
     "aiohttp": "azure",
     "openai": "openai",
     "openvino": "openvino",
+    "pinecone": "pinecone",
     "psycopg": "pgvector",
     "sentence_transformers": "sentence-transformers",
     "torch": "sentence-transformers",

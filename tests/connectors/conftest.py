@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ragstore.testing.rows import DIMENSIONS
 from ragstore_azure import AzureBlobSource, ChangeFeed, EventQueue
 from ragstore_azure.retries import Patience
+from ragstore_azure.search import AzureSearchStore
 from ragstore_folder import WatchFeed
-from tests.support import change_feed
+from ragstore_pinecone import PineconeStore
+from tests.fakes.azure_search import AzureSearch
+from tests.fakes.pinecone import PineconeServer
+from tests.support import azure_search, change_feed
 from tests.support.event_grid import EventGridWriter
 from tests.support.event_queue import Open
 from tests.support.feed_writer import ContainerSink, FeedWriter
+from tests.support.pinecone_stores import OpenPinecone
 from tests.support.watching import Start, feed_of
 
 if TYPE_CHECKING:
@@ -134,3 +140,52 @@ async def start(root: Path) -> AsyncIterator[Start]:
     yield make
     for feed in feeds:
         await feed.close()
+
+
+@pytest.fixture
+def pinecone_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PineconeServer]:
+    """A fake of Pinecone with an index `ragstore`; every request and answer is checked against the vendor's contract."""
+    monkeypatch.setenv("PINECONE_API_KEY", "secret")
+    with PineconeServer(dimension=DIMENSIONS) as running:
+        yield running
+
+
+@pytest.fixture
+async def open_pinecone(pinecone_server: PineconeServer) -> AsyncIterator[OpenPinecone]:
+    """Opens any number of stores in it."""
+    opened: list[PineconeStore] = []
+
+    def open_(
+        collection: str = "chunks", dimensions: int = DIMENSIONS, *, kind: type[PineconeStore] = PineconeStore, **options: Any
+    ) -> Any:
+        given = {"index": "ragstore", "endpoint": pinecone_server.host, "wait_seconds": 10.0, **options}
+        opened.append(kind(collection=collection, dimensions=dimensions, **given))
+        return opened[-1]
+
+    yield open_
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+def search_service(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureSearch]:
+    """A fake of Azure AI Search, which in the end has answered as the real one would."""
+    with AzureSearch() as service:
+        monkeypatch.setenv(azure_search.KEY_VARIABLE, service.key)
+        yield service
+    assert service.broken == []
+
+
+@pytest.fixture
+async def open_search(search_service: AzureSearch) -> AsyncIterator[azure_search.Open]:
+    """Opens any number of stores at that service; closes them in the end."""
+    opened: list[AzureSearchStore] = []
+
+    def open_(kind: type[AzureSearchStore] = azure_search.HastyStore, **options: Any) -> AzureSearchStore:
+        given = {"endpoint": search_service.url, "key_env": azure_search.KEY_VARIABLE, "collection": "chunks", "dimensions": DIMENSIONS}
+        opened.append(kind(**{**given, **options}))
+        return opened[-1]
+
+    yield open_
+    for store in opened:
+        await store.close()
