@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, create_engine, event, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -27,6 +27,8 @@ _TIMEOUTS: Final = {
     "lock_timeout": "30s",
     "idle_in_transaction_session_timeout": "600s",
 }
+_GENERATION: Final = "ragstore_generation"
+"""How often `close` had been called when a connection was asked for."""
 _SCHEMA_NAME: Final = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 
 
@@ -57,7 +59,6 @@ class PostgresConnections:
             pool_recycle=1800,
         )
         self._generation = 0
-        event.listen(self._engine, "connect", self._mark)
         event.listen(self._engine, "checkin", self._close_old)
         # What is read by single statements needs no transaction, which would be two more trips to the server.
         self._reading = self._engine.execution_options(isolation_level="AUTOCOMMIT")
@@ -70,13 +71,13 @@ class PostgresConnections:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for reading; each statement sees what was committed before."""
-        with translated(self._place), self._reading.connect() as connection:
+        with translated(self._place), self._connected(self._reading) as connection:
             yield connection
 
     @contextmanager
     def stream(self) -> Iterator[Connection]:
         """A connection for one long result, read from a cursor of the server."""
-        with translated(self._place), self._engine.connect() as connection:
+        with translated(self._place), self._connected(self._engine) as connection:
             yield connection.execution_options(stream_results=True, max_row_buffer=10_000)
 
     @contextmanager
@@ -85,7 +86,14 @@ class PostgresConnections:
         check = FENCE.get()
         if check is not None:
             check()
-        with translated(self._place), self._engine.begin() as connection:
+        with translated(self._place), self._connected(self._engine) as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def _connected(self, engine: Engine) -> Iterator[Connection]:
+        generation = self._generation  # before the pool is chosen: `close` may come in between, while this waits for a connection
+        with engine.connect() as connection:
+            connection.info[_GENERATION] = generation
             yield connection
 
     def lock_for_writing(self) -> AbstractContextManager[None]:
@@ -101,12 +109,9 @@ class PostgresConnections:
         self._generation += 1
         self._engine.dispose()
 
-    def _mark(self, _connection: object, record: ConnectionPoolEntry) -> None:
-        record.info["generation"] = self._generation
-
     def _close_old(self, connection: DBAPIConnection | None, record: ConnectionPoolEntry) -> None:
         """`dispose` forgets the pool that this connection goes back to, and nobody would close it."""
-        if connection is not None and record.info.get("generation") != self._generation:
+        if connection is not None and record.info.get(_GENERATION) != self._generation:
             connection.close()
 
     def _prepare(self) -> None:
@@ -114,7 +119,7 @@ class PostgresConnections:
         with self.read() as connection:
             if schema.is_current(connection):
                 return
-        with translated(self._place), self._engine.begin() as connection:
+        with translated(self._place), self._connected(self._engine) as connection, connection.begin():
             connection.execute(text("SET LOCAL statement_timeout = 0"))
             connection.execute(text("SET LOCAL lock_timeout = 0"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _MIGRATION})

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import make_url, text
+from sqlalchemy import event, make_url, text
 
 from ragstore.errors import ConfigError, IndexLockedError, OutageError, RagstoreError, TransientError
 from ragstore.ledger import ChunkRecord, Ledger
@@ -345,3 +346,29 @@ def test_a_connection_that_is_in_use_while_the_ledger_is_closed_is_closed_when_i
     assert used.closed
     assert ledger.documents.counts() == {"chunks": 0}, "and the next call connects again"
     ledger.close()
+
+
+def test_a_connection_that_is_being_made_while_the_ledger_is_closed_is_closed_when_it_is_given_back(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    ledger = Ledger(postgres_url, base=tmp_path)
+    ledger.close()  # so that the next call has to connect
+    connecting, go_on = threading.Event(), threading.Event()
+    used: list[Any] = []
+
+    @event.listens_for(ledger._connections._engine, "do_connect")  # type: ignore[attr-defined]  # it is in PostgreSQL
+    def wait(*_arguments: object) -> None:
+        connecting.set()
+        assert go_on.wait(30)
+
+    def read() -> None:
+        with ledger._connections.read() as connection:
+            used.append(connection.connection.dbapi_connection)
+
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(read)
+        assert connecting.wait(30)
+        ledger.close()
+        go_on.set()
+        done.result()
+    assert used[0].closed
