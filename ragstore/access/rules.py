@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,16 +17,35 @@ from ragstore.globs import compile_glob
 
 NOBODY: Final = IdList()
 _MOST_RULES: Final = 64
+_MEANING: Final = b"any Unicode form\0"
+"""Another one when the same rules would give a path other ids, so that the index is retagged."""
+_FORMS: Final = ("NFC", "NFD")
+_MAY_DIFFER: Final = re.compile(r"[^\x00-\x7f]|[?\[]")
+"""In a glob that matches some paths in one form only."""
+_ORDINARY: Final = re.compile(r"[{}\\]|^[! ]| $")
+"""What has a meaning in other globs, or is easily overlooked, and stands for itself here."""
 _SYNTAX: Final = 'write one rule a line, the glob in quotes: "reports/**" = ["hr-team", "alice"]'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Whoever is listed may read the blobs whose path the glob matches, unless a later rule matches too."""
+    """Whoever is listed may read the blobs whose path the glob matches, unless a later rule matches too.
+
+    A path that looks the same matches as well, whichever way its accents are encoded: macOS writes them apart, keyboards as one, and a rule
+    that was to close a folder must not miss it for that.
+    """
 
     glob: str
     pattern: re.Pattern[str]
     ids: IdList
+
+    def matches(self, path: str) -> bool:
+        """Whether the rule is about this path."""
+        if self.pattern.fullmatch(path) is not None:
+            return True
+        if path.isascii() or not _MAY_DIFFER.search(self.glob):
+            return False
+        return any(self.pattern.fullmatch(unicodedata.normalize(form, path)) for form in _FORMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +54,7 @@ class Rules:
 
     rules: tuple[Rule, ...]
     digest: str
-    """Changes with every byte of the file."""
+    """Changes with every byte of the file, and with what globs mean."""
 
     def ids_for(self, path: str) -> IdList:
         """The ids of the last rule that matches this path of a blob within its container; no rule, nobody."""
@@ -52,8 +72,14 @@ class Rules:
         return rule.ids.problems(f"rule {shorten(rule.glob)}") if rule else []
 
     def lint(self) -> list[str]:
-        """What is wrong with the file as a whole: entries that are no ids, and rules that a later one makes moot."""
+        """What is wrong with the file as a whole: entries that are no ids, odd globs, and rules that a later one makes moot."""
         found = [problem for rule in self.rules for problem in rule.ids.problems(f"rule {shorten(rule.glob)}")]
+        found += [
+            f"rule {shorten(rule.glob)} may match other paths than it seems to: braces, a backslash, a ! at the start and blanks at the "
+            "ends stand for themselves; write one rule for each alternative"
+            for rule in self.rules
+            if _ORDINARY.search(rule.glob)
+        ]
         for index, rule in enumerate(self.rules):
             later = next((other for other in self.rules[index + 1 :] if _covers(other.glob, rule.glob)), None)
             if later is not None:
@@ -81,7 +107,7 @@ class Rules:
         return simplify(granted)
 
     def _deciding(self, path: str) -> Rule | None:
-        return next((rule for rule in reversed(self.rules) if rule.pattern.fullmatch(path)), None)
+        return next((rule for rule in reversed(self.rules) if rule.matches(path)), None)
 
 
 def parse_rules(data: bytes, *, file: Path) -> Rules:
@@ -97,7 +123,7 @@ def parse_rules(data: bytes, *, file: Path) -> Rules:
         else:
             entries.append((key, value))
     rules = tuple(_rule(glob, value, file) for glob, value in entries)
-    return Rules(rules=rules, digest=hashlib.blake2b(data, digest_size=16).hexdigest())
+    return Rules(rules=rules, digest=hashlib.blake2b(_MEANING + data, digest_size=16).hexdigest())
 
 
 def _rule(glob: str, value: object, file: Path) -> Rule:
@@ -129,10 +155,10 @@ def _covers(general: str, special: str) -> bool:
 
 
 def _paths(glob: str) -> Filter | None:
-    """The filter that is true of just the paths that the glob matches; None where the algebra cannot say it."""
+    """The filter that is true of just the paths that the glob matches; None where the algebra cannot say it, as of accents."""
     if glob in {"**", "**/*"}:
         return ALWAYS
     folder = glob.removesuffix("**")
-    if re.search(r"[*?\[]", folder) or (folder != glob and not folder.endswith("/")):
+    if not glob.isascii() or re.search(r"[*?\[]", folder) or (folder != glob and not folder.endswith("/")):
         return None
     return StartsWith("path", folder) if folder != glob else OneOf("path", frozenset({glob}))
