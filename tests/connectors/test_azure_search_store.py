@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-
 import pytest
 from typing_extensions import override
 
 from ragstore.testing.stores import MakeStore, StoreSuite
 from ragstore_azure.search import AzureSearchStore
 from tests.fakes.azure_search import AzureSearch
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[AzureSearch]:
-    monkeypatch.setenv("SEARCH_KEY", "admin-key")
-    with AzureSearch() as service:
-        yield service
-    assert service.broken == []
-
-
-Opened = list[AzureSearchStore]
-
-
-@pytest.fixture
-async def opened() -> AsyncIterator[Opened]:
-    """Stores that are closed in the end."""
-    stores: Opened = []
-    yield stores
-    for store in stores:
-        await store.close()
+from tests.support.azure_search import Open, WaitingStore
 
 
 class TestAzureSearchStore(StoreSuite):
     @pytest.fixture
     @override
-    def make_store(self, service: AzureSearch, opened: Opened) -> MakeStore:
-        def make(collection: str, dimensions: int) -> AzureSearchStore:
-            opened.append(AzureSearchStore(endpoint=service.url, key_env="SEARCH_KEY", collection=collection, dimensions=dimensions))
-            return opened[-1]
+    def make_store(self, open_search: Open) -> MakeStore:
+        return lambda collection, dimensions: open_search(AzureSearchStore, collection=collection, dimensions=dimensions)
 
-        return make
+
+class TestAzureSearchStoreThatShowsWritesLater(StoreSuite):
+    """Not `immediate`: what the suite asks of writes that are shown, of a service that takes its time."""
+
+    @pytest.fixture
+    @override
+    def make_store(self, search_service: AzureSearch, open_search: Open) -> MakeStore:
+        search_service.delay = 0.03
+        return lambda collection, dimensions: open_search(WaitingStore, collection=collection, dimensions=dimensions)

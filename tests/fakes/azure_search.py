@@ -83,6 +83,8 @@ class AzureSearch:
         self.faults: list[Fault] = []
         """Each meets one request, the first of its operation."""
         self.requests: list[Request] = []
+        self.sizes: list[int] = []
+        """Bytes of the batches of `index`."""
         self.broken: list[str] = []
         self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), _Handler)
@@ -131,6 +133,8 @@ class AzureSearch:
             raise RefusedError(413, "The page was not displayed because the request entity is too large.")
         if operation not in _BODIES:
             return None
+        if operation == "index":
+            self.sizes.append(len(raw))
         try:
             body = json.loads(raw)
             raw.decode()

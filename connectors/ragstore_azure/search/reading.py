@@ -23,7 +23,8 @@ _VALUES: Final = 500
 """Ids in one filter."""
 _VECTORS: Final = 250
 """Rows in one answer where vectors come along."""
-_POLL_SECONDS: Final = 0.2
+_FIRST_POLL_SECONDS: Final = 0.02
+_LONGEST_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class Reader:
 
     async def settle(self, document_ids: Collection[str] | None = None) -> None:
         """Wait until the service shows what this process wrote to these documents, or to any; not longer than `settle_seconds`."""
-        until = time.monotonic() + self._settle_seconds
+        until, pause = time.monotonic() + self._settle_seconds, _FIRST_POLL_SECONDS
         while True:
             waiting = self._recent.of_documents(document_ids)
             if not waiting:
@@ -76,7 +77,8 @@ class Reader:
                 return
             if not waiting:
                 return
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_POLL_SECONDS)
 
     async def documents(self, document_ids: Sequence[str] | None, fields: Sequence[str]) -> AsyncIterator[Mapping[str, Any]]:
         """Every document of the index, or of these document ids, with these fields, `ordinal` among them."""

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PAGE: Final = 1_000
 """The most that one answer holds (`top`)."""
-MOST: Final = 100_000
-"""The furthest that `skip` reaches."""
+MOST: Final = 10_000
+"""Rows of one search. `skip` would reach 100,000; of `k` nobody says how large it may be."""
 _QUERY_TERMS: Final = 1_024
 """A longer text query, such as a whole document, is cut: further terms cost time and hardly change the ranking."""
 _RERANKED: Final = 50
@@ -97,7 +97,8 @@ class _Vector:
     async def run(self, client: SearchClient, *, exhaustive: bool) -> list[Match]:
         from azure.search.documents.models import VectorizedQuery
 
-        query = VectorizedQuery(vector=self.vector, k_nearest_neighbors=self.limit, fields="vector", exhaustive=exhaustive)
+        query = VectorizedQuery(vector=[], k_nearest_neighbors=self.limit, fields="vector", exhaustive=exhaustive)
+        query["vector"] = self.vector  # the constructor looks for a date in every number
         found = await _pages(client, self.limit, vector_queries=[query], filter=self.odata, vector_filter_mode="preFilter", select=_FIELDS)
         # https://learn.microsoft.com/azure/search/vector-search-ranking: the score is 1 / (1 + distance), the distance 1 - cosine.
         return [_match(one, 2.0 - 1.0 / one["@search.score"]) for one in found]
