@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from ragstore.access.azure.assignments import parse_assignments
 from ragstore.access.azure.deny import parse_deny_assignments
+from ragstore.access.azure.documents import load_json
 from ragstore.access.azure.roles import parse_roles
 from ragstore.access.conditions.cases import load_case
 from ragstore.access.conditions.checks import lint
@@ -129,7 +130,10 @@ def _problems(kind: FileKind, data: bytes, file: Path) -> Iterable[Problem]:
 
 
 def _cases(data: bytes) -> list[Problem]:
-    document = json.loads(data.decode("utf-8-sig"))
+    try:
+        document = load_json(data)
+    except (ValueError, RecursionError) as error:
+        return [Problem(level="error", where="", problem=f"the cases cannot be read: {error}")]
     entries = document.get("cases") if isinstance(document, Mapping) else document
     found: list[Problem] = []
     for number, entry in enumerate(entries if isinstance(entries, list) else [], start=1):

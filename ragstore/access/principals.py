@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ragstore.access.attributes import ATTRIBUTE_PREFIX, parse_attributes, short_name
+from ragstore.access.azure.documents import load_json
 from ragstore.access.conditions.tree import AttributeValue
 from ragstore.access.ids import ID_RULE, parse_id, shorten
 from ragstore.access.watched import WatchedFile
@@ -126,7 +127,7 @@ def access_digest(principal: Principal) -> str:
 def parse_principals(data: bytes, *, file: Path) -> tuple[Principal, ...]:
     """The principals in this JSON text. Raises `ConfigError` as `Principals.load` says."""
     try:
-        document = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_duplicates)
+        document = load_json(data)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"principals {str(file)!r} cannot be read: {error}") from error
     entries = document.get("principals") if isinstance(document, dict) else document
@@ -180,11 +181,3 @@ def _id(value: object, place: str) -> str:
         shown = shorten(value) if isinstance(value, str) else type(value).__name__
         raise ConfigError(f"{place} is {shown}, which is no id: {ID_RULE}")
     return parsed
-
-
-def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """JSON lets the last of two equal keys win: here that would hide a list of groups."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError(f"a key is there twice in one object: {', '.join(sorted({key for key, _ in pairs}))[:200]}")
-    return found

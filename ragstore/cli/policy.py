@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -130,8 +129,10 @@ def run(
 
 
 def _cases(file: Path) -> list[Any]:
+    from ragstore.access.azure.documents import load_json
+
     try:
-        document = json.loads(_read(file).decode("utf-8-sig"))
+        document = load_json(_read(file))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{str(file)!r} is no JSON: {error}") from error
     entries = document.get("cases") if isinstance(document, dict) else document

@@ -140,3 +140,12 @@ def test_a_case_that_fails_says_what_was_seen(ragstore: Ragstore, tmp_path: Path
 def test_a_file_that_holds_no_cases_is_one_line_that_says_what_to_write(ragstore: Ragstore, tmp_path: Path, content: object) -> None:
     ran = ragstore("policy", "test", saved(tmp_path / "v.json", content))
     assert (ran.code, ran.out, ran.err.count("\n")) == (Exit.USAGE, "", 1)
+
+
+def test_a_case_that_says_one_thing_twice_is_an_error_for_check_and_for_test(ragstore: Ragstore, tmp_path: Path) -> None:
+    twice = json.dumps([case(decision="deny")]).replace('"decision":', '"decision": "allow", "decision":')
+    (tmp_path / "v.json").write_text(twice, encoding="utf-8")
+    for command in ("check", "test"):
+        ran = ragstore("policy", command, str(tmp_path / "v.json"))
+        assert ran.code == Exit.USAGE
+        assert "there twice in one object: decision" in ran.out + ran.err

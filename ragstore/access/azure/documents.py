@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,11 @@ class Kind:
     """Those that decide: one that is misspelt must not count as absent."""
 
 
+def load_json(data: bytes) -> object:
+    """The JSON of a policy file. Raises `ValueError`, and `RecursionError`, for what is none, and for a key twice in one object."""
+    return json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_duplicates)
+
+
 def read_entries(data: bytes, *, file: Path, kind: Kind) -> list[object]:
     """The entries of a list, or of an object with the list as `value`, as they stand.
 
@@ -46,7 +52,7 @@ def read_entries(data: bytes, *, file: Path, kind: Kind) -> list[object]:
     """
     name = f"{kind.what} {str(file)!r}"
     try:
-        document = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_without_duplicates)
+        document = load_json(data)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{name} cannot be read: {error}; write the file anew: {kind.command}") from error
     if isinstance(document, dict):
@@ -135,8 +141,9 @@ def _check_spelling(keys: Iterable[str], fields: tuple[str, ...]) -> None:
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """JSON lets the last of two equal keys win: here that could hide a condition."""
+    """JSON lets the last of two equal keys win: here that could hide a condition, or a list of groups."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError(f"a key is there twice in one object: {', '.join(sorted({key for key, _ in pairs}))[:200]}")
+        twice = sorted(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"a key is there twice in one object: {', '.join(twice)[:200]}")
     return found
