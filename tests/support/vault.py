@@ -118,6 +118,21 @@ async def asked(index: AsyncIndex, query: str, who: str, *, reranker: Reranker |
     return await retriever.search(query, principal=index.principal(who), **{"limit": 50, **options})
 
 
+async def readable(index: AsyncIndex, vault: Vault, who: str) -> set[str]:
+    """The names of the blobs that this person reads at any door: by search, by the id of a chunk, and where the store does not obey."""
+    found_ = await blobs(index, f"merger {CANARY}", who)
+    everything = index._assembly.ledger.documents.all_chunk_ids()
+    asking = index.principal(who)
+    by_id = {hit.blob for _, chunk in everything if (hit := await index.chunk(chunk, principal=asking)) is not None}
+    vault.watched.obeys = False
+    try:
+        unfiltered = await blobs(index, f"merger {CANARY}", who)
+    finally:
+        vault.watched.obeys = True
+    assert by_id == found_ == unfiltered
+    return found_
+
+
 def chunk_ids(index: AsyncIndex, blob: str) -> list[str]:
     """The ids of a blob's committed chunks, whoever may read them."""
     everything = [chunk for _, chunk in index._assembly.ledger.documents.all_chunk_ids()]

@@ -11,7 +11,7 @@ from ragstore.index import AsyncIndex
 from ragstore.models import Principal
 from ragstore.retrieval.candidates import Candidates
 from tests.support.azure_files import BLOBS, EVERYONE, assigned, container
-from tests.support.vault import CANARY, HIDDEN, OPEN, PATH, PROJECT, Vault, asked, blobs, with_all_indexes
+from tests.support.vault import CANARY, HIDDEN, OPEN, PATH, PROJECT, Vault, asked, blobs, readable, with_all_indexes
 
 KEYS = f"@Resource[{BLOBS}/tags&$keys$&]"
 OTHER = f"@Resource[{BLOBS}/tags:Other<$key_case_sensitive$>]"
@@ -86,7 +86,7 @@ async def test_no_word_stands_for_everybody(store: str, tmp_path: Path) -> None:
     async with vault.open() as index:
         await index.sync()
         for who in ("Ada", "Bob", "Eve"):
-            assert await blobs(index, "merger", who) == set()
+            assert await readable(index, vault, who) == set()
 
 
 async def test_no_assignment_stands_for_everybody(store: str, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_no_assignment_stands_for_everybody(store: str, tmp_path: Path) ->
     async with vault.open() as index:
         await index.sync()
         for who in ("Ada", "Bob", "Eve"):
-            assert await blobs(index, "merger", who) == set()
+            assert await readable(index, vault, who) == set()
 
 
 # 8. What is missing counts as allowed.
@@ -106,8 +106,8 @@ async def test_a_blob_without_attributes_is_nobodys(vault: Vault) -> None:
     vault.put("bare.md", f"The merger of the {CANARY}", readers="nobody")
     async with vault.open() as index:
         await index.sync()
-        assert await blobs(index, "merger", "Bob") == OPEN
-        everything = await blobs(index, "merger", "Ada")
+        assert await readable(index, vault, "Bob") == OPEN
+        everything = await readable(index, vault, "Ada")
         assert ("docs/bare.md" in everything) is (vault.mode != "groups")  # there Ada's assignment has no condition
 
 
@@ -129,7 +129,7 @@ async def test_neither_a_comparison_nor_its_negation_is_true_of_what_is_missing(
         for condition, names in CONDITIONS:
             vault.assign(assigned("staff", condition=condition))
             expected = {f"docs/{name}" for name in names}
-            assert await blobs(index, "merger", "Bob") == expected, condition
+            assert await readable(index, vault, "Bob") == expected, condition
             for legs in ("vector", "text"):
                 answer, exact = await proposed(index, vault, "Bob", legs)
                 assert answer == expected if exact else answer >= expected, (condition, legs)
@@ -234,7 +234,7 @@ async def test_case_is_the_operators_and_never_the_stores(store: str, tmp_path: 
         await index.sync()
         for condition, paths in cases:
             vault.assign(assigned("staff", condition=condition))
-            assert await blobs(index, "merger", "Bob") == {f"docs/{path}" for path in paths}, condition
+            assert await readable(index, vault, "Bob") == {f"docs/{path}" for path in paths}, condition
         vault.assign(assigned("staff"))
         for narrowed, paths in (
             ("path starts with 'hr/'", ["hr/1"]),
@@ -254,7 +254,7 @@ async def test_a_list_of_ids_and_its_key_have_case(store: str, tmp_path: Path) -
     vault.save_tags()
     async with vault.open() as index:
         await index.sync()
-        assert await blobs(index, "merger", "Bob") == {"docs/4.md"}
+        assert await readable(index, vault, "Bob") == {"docs/4.md"}
 
 
 # 23. Groups that did not fit into the token.
@@ -298,7 +298,7 @@ async def test_a_guard_in_any_form_binds_the_reading_of_content(store: str, tmp_
     vault.assign(assigned("staff", condition=f"({guard} OR {PROJECT} StringEquals 'Open')"))
     async with vault.open() as index:
         await index.sync()
-        assert await blobs(index, f"merger {CANARY}", "Bob") == OPEN
+        assert await readable(index, vault, "Bob") == OPEN
 
 
 async def test_an_assignment_that_undoes_the_condition_of_another_is_named(store: str, tmp_path: Path) -> None:
@@ -348,4 +348,4 @@ async def test_an_assignment_that_cannot_be_used_grants_nothing_and_the_others_c
     vault.assign(broken, assigned("staff", condition=f"{PATH} StringEquals 'open/food.md'"))
     async with vault.open() as index:
         await index.sync()
-        assert await blobs(index, "merger", "Bob") == {"docs/open/food.md"}
+        assert await readable(index, vault, "Bob") == {"docs/open/food.md"}
