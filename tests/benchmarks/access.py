@@ -1,27 +1,36 @@
-"""What a condition costs a query: parsed, folded for a principal, and translated to a filter.
+"""What access costs a query: a condition parsed, folded for a principal, and translated; many role assignments of one principal.
 
     python tests/benchmarks/access.py access [--quick] [--output FILE]
 
-The largest condition that Azure stores, 8 KB, of the kinds of comparisons that its documentation shows.
+The largest condition that Azure stores, 8 KB, of the kinds of comparisons that its documentation shows. 500 assignments, half of them to
+groups of the principal, each to a container of its own and under a condition of its own, among as many of others.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from ragstore.access.azure.policy import AzurePolicy
 from ragstore.access.conditions.reduction import reduce
 from ragstore.access.conditions.syntax import parse
 from ragstore.access.conditions.translation import to_filter
 from ragstore.access.conditions.tree import PATH, READ_ACTION, TAGS, Condition, Context
 from ragstore.filters import Filter
+from ragstore.models import Principal
 from ragstore_lancedb.filters import where
 from tests.benchmarks.figures import Figure, finish, options
+from tests.support.azure_files import assigned, container, policy_of
 
 LARGEST = 8_192
 """Bytes of a condition, as Azure limits them."""
+ASSIGNMENTS = 500
+_SETTLED = 0.3
+"""Seconds after which a file that was just written is not read again for every question."""
 TARGET = 5.0
 """Milliseconds for all three steps."""
 _GUARD = f"(!(ActionMatches{{'{READ_ACTION}'}} AND NOT SubOperationMatches{{'Blob.List'}})) OR "
@@ -73,7 +82,47 @@ def language(*, quick: bool) -> list[Figure]:
     return [*figures, *(Figure(name=f"8 KB condition: {step}", value=value, unit="ms") for step, value in medians.items())]
 
 
-MEASURES = {"access": language}
+def assignments(*, quick: bool) -> list[Figure]:
+    """The filter of a principal that was never asked for before, and of one that was; medians, in milliseconds."""
+    groups = frozenset(f"group-{number}" for number in range(ASSIGNMENTS // 2))
+    askers = [Principal(id="asking", name="", groups=groups, attributes={"Set_Round": (str(n),)}) for n in range(3 if quick else 20)]
+    with tempfile.TemporaryDirectory(prefix="ragstore-benchmark-") as folder:
+        policy = policy_of(Path(folder), [_assignment(number) for number in range(2 * ASSIGNMENTS)])
+        time.sleep(_SETTLED)
+        policy.filter_for(Principal(id="nobody", name=""))  # has the file read
+        cold = [_milliseconds(policy, asker) for asker in askers]
+        cached = [_milliseconds(policy, asker) for asker in askers for _ in range(50)]
+    many = f"{ASSIGNMENTS} assignments"
+    return [
+        Figure(name=f"{many}: filter, cold", value=statistics.median(cold), unit="ms", target=20.0),
+        Figure(name=f"{many}: filter, cached", value=statistics.median(cached), unit="ms", target=0.1),
+    ]
+
+
+def _assignment(number: int) -> dict[str, object]:
+    """The first half are the principal's own or of its groups; conditions ask of the blob, of the principal, or of both."""
+    holder = f"other-{number}" if number >= ASSIGNMENTS else "asking" if number % 2 else f"group-{number // 2}"
+    tag = f"@Resource[{TAGS}:Project{number % 20}<$key_case_sensitive$>]"
+    condition = (
+        f"{_GUARD}({tag} StringEquals 'Cascade {number}')",
+        f"{_GUARD}(@Resource[{PATH}] StringStartsWith 'teams/{number}/')",
+        f"{_GUARD}(@Principal[{_SECURITY}] ForAnyOfAnyValues:StringEquals {tag} OR {tag} StringEquals 'all {number}')",
+    )[number % 3]
+    return assigned(holder, scope=container(f"container-{number}"), condition=f"({condition})")
+
+
+def _milliseconds(policy: AzurePolicy, principal: Principal) -> float:
+    start = time.perf_counter()
+    policy.filter_for(principal)
+    return (time.perf_counter() - start) * 1_000
+
+
+def access(*, quick: bool) -> list[Figure]:
+    """Both."""
+    return [*language(quick=quick), *assignments(quick=quick)]
+
+
+MEASURES = {"access": access}
 
 
 def main() -> int:
