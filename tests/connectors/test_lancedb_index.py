@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,8 @@ from ragstore.filters import ALWAYS, AnyOf, Filter, Not, OneOf, StartsWith, matc
 from ragstore.models import Row
 from ragstore.testing.rows import access, chunk, document_id, listed, row
 from ragstore_lancedb import LanceDBStore, maintenance
+from ragstore_lancedb.counts import Counts
+from ragstore_lancedb.filters import where
 
 DIMENSIONS = 96
 ROWS = 4_000
@@ -194,3 +197,23 @@ async def test_a_writer_heals_a_table_whose_text_index_was_never_made(tmp_path: 
     again = LanceDBStore(base=tmp_path, collection="chunks", dimensions=8)
     await again.apply([PutRows(rows=[row("b", text="apples")])])
     assert len(await again.search(TextQuery(text="apple"), filter=ALWAYS, limit=10)) == 2
+
+
+async def test_what_a_filter_admits_is_counted_again_after_every_commit(index: Path, tmp_path: Path) -> None:
+    base = tmp_path / "copy"
+    shutil.copytree(index, base)
+    store, other = opened(base), opened(base)
+    condition = AnyOf("allowed", frozenset({"newcomers"}))
+    query = VectorQuery(vector=CLUSTERED[0].vector)
+    assert await store.search(query, filter=condition, limit=5) == []
+    newcomers = [replace(one, access=replace(one.access, allowed=("newcomers",))) for one in CLUSTERED[:600]]
+    counts = Counts()
+    assert await store._collection.read(lambda table: counts.admitted(table, where(condition))) == 0
+    for count in (3, 600):  # few, which are searched exactly, and many
+        await other.apply([PutRows(rows=newcomers[:count])])
+        assert await store._collection.read(lambda table: counts.admitted(table, where(condition))) == count
+        found = await store.search(query, filter=condition, limit=5)
+        near = sorted(newcomers[:count], key=lambda one: -float(one.vector @ query.vector))[:5]
+        assert [match.chunk_id for match in found] == [one.chunk_id for one in near]
+    await store.close()
+    await other.close()

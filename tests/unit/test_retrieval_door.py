@@ -284,3 +284,35 @@ def test_an_audit_log_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
 def test_the_digest_of_a_policy_changes_with_it() -> None:
     policies: list[Policy] = [GroupsPolicy(tag_key="a"), GroupsPolicy(tag_key="b"), GroupsPolicy(metadata_key="a")]
     assert len({policy.digest for policy in policies}) == 3
+
+
+# What is decided once.
+
+
+class Counting(GroupsPolicy):
+    """Counts what it is asked of blobs."""
+
+    asked = 0
+
+    @override
+    def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
+        self.asked += 1
+        return super().grants(principal, attributes)
+
+
+async def test_of_a_document_is_decided_once_in_a_query(request: pytest.FixtureRequest) -> None:
+    policy = Counting(tag_key="allow")
+    library = Library(request.node.name, policy)
+    await library.add("a.md", "key one", "key two", "key three")
+    assert len(await library.retriever().search("key", principal=ALICE)) == 3
+    assert policy.asked == 1
+
+
+async def test_a_chunk_with_other_attributes_than_its_neighbour_is_decided_by_its_own(request: pytest.FixtureRequest) -> None:
+    library = Library(request.node.name, GROUPS)
+    first, second = await library.add("a.md", "key one", "key two")
+    closed = replace(library.ledger[second].current_access, tags={"allow": "bob"})
+    committed = library.ledger[second]
+    for changed in (replace(committed, current_access=closed), replace(committed, generation_access=closed)):
+        library.ledger[second] = changed
+        assert [hit.chunk for hit in await library.retriever().search("key", principal=ALICE)] == [first]

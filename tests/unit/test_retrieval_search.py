@@ -398,3 +398,15 @@ async def test_searches_at_the_same_time_do_not_mix(library: Library) -> None:
     retriever = library.retriever()
     answers = await asyncio.gather(*(retriever.search("key", principal=who) for who in [ALICE, bob] * 20))
     assert [[hit.blob for hit in hits] for hits in answers] == [["docs/a.md"], ["docs/b.md"]] * 20
+
+
+@pytest.mark.parametrize("copies", [0, 20])
+async def test_one_leg_alone_is_asked_for_little_more_than_the_limit_and_fills_it_nevertheless(library: Library, copies: int) -> None:
+    for number in range(copies):
+        await library.add(f"copy-{number}.md", "rotate the key")
+    for number in range(10):
+        await library.add(f"{number}.md", f"rotate the key number {number}")
+    watching = Watching(library.store)
+    hits = await library.retriever(store=watching).search("rotate the key", principal=ALICE, limit=5, legs="vector")
+    assert len({hit.text for hit in hits}) == len(hits) == 5
+    assert watching.asked[0][2] < 10
