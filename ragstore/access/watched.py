@@ -17,6 +17,9 @@ _log = logging.getLogger("ragstore.access")
 
 _SETTLED_NS: Final = 100_000_000
 """Two writes within one tick of the file system's clock have the same time: a file younger than this is read again."""
+_SECOND_NS: Final = 1_000_000_000
+_COARSE_NS: Final = 3 * _SECOND_NS
+"""The same where times are whole seconds: some network file systems tick once a second, FAT once in two."""
 
 
 class WatchedFile(Generic[Content]):
@@ -72,5 +75,11 @@ class WatchedFile(Generic[Content]):
         except OSError as error:
             raise self._unreadable(error) from error
         content = self._parse(data)
-        self._signature = signature if time.time_ns() - signature[1] > _SETTLED_NS else None
+        self._signature = signature if is_settled(signature[0], signature[1], now=time.time_ns()) else None
         return content
+
+
+def is_settled(modified: int, changed: int, *, now: int) -> bool:
+    """Whether a further write must show in the times of a file (all in nanoseconds since 1970)."""
+    coarse = modified % _SECOND_NS == 0 and changed % _SECOND_NS == 0
+    return now - changed > (_COARSE_NS if coarse else _SETTLED_NS)

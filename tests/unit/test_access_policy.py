@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ragstore.access import GroupsPolicy, OpenPolicy, Policy, open_policy
 from ragstore.access.labels import columns_of, label, label_key
 from ragstore.access.rules import parse_rules
+from ragstore.access.watched import is_settled
 from ragstore.errors import AccessError, ConfigError
 from ragstore.filters import ALWAYS, NEVER, matches
 from ragstore.models import AccessAttributes, Principal
@@ -237,6 +238,16 @@ def test_rules_that_become_unreadable_deny_everyone_until_they_are_mended(tmp_pa
             policy.grants(principal("alice"), attributes())
     (tmp_path / "rules.toml").write_text('"**" = "alice"', encoding="utf-8")
     assert policy.grants(principal("alice"), attributes())
+
+
+def test_a_file_is_read_again_as_long_as_another_write_could_bear_the_same_time() -> None:
+    second = 1_000_000_000
+    fine, coarse = 1_700_000_000 * second + 4_000_000, 1_700_000_000 * second
+    assert not is_settled(fine, fine, now=fine + second // 20)
+    assert is_settled(fine, fine, now=fine + second // 5)
+    assert not is_settled(coarse, coarse, now=coarse + 2 * second)  # FAT has ticks of two seconds
+    assert is_settled(coarse, coarse, now=coarse + 4 * second)
+    assert not is_settled(fine, fine, now=fine - second)  # the clock of a server that is ahead of ours
 
 
 def test_what_is_wrong_with_the_rules_is_for_the_log_and_not_for_whoever_asks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
