@@ -83,7 +83,7 @@ def language(*, quick: bool) -> list[Figure]:
 
 
 def assignments(*, quick: bool) -> list[Figure]:
-    """The filter of a principal that was never asked for before, and of one that was; medians, in milliseconds."""
+    """The filter of a principal that was never asked for before, and of one that was; medians, in milliseconds of the processor."""
     groups = frozenset(f"group-{number}" for number in range(ASSIGNMENTS // 2))
     askers = [Principal(id="asking", name="", groups=groups, attributes={"Set_Round": (str(n),)}) for n in range(3 if quick else 20)]
     with tempfile.TemporaryDirectory(prefix="ragstore-benchmark-") as folder:
@@ -94,8 +94,8 @@ def assignments(*, quick: bool) -> list[Figure]:
         cached = [_milliseconds(policy, asker) for asker in askers for _ in range(50)]
     many = f"{ASSIGNMENTS} assignments"
     return [
-        Figure(name=f"{many}: filter, cold", value=statistics.median(cold), unit="ms", target=20.0),
-        Figure(name=f"{many}: filter, cached", value=statistics.median(cached), unit="ms", target=0.1),
+        Figure(name=f"{many}: filter, cold", value=statistics.median(cold), unit="CPU-ms", target=20.0),
+        Figure(name=f"{many}: filter, cached", value=statistics.median(cached), unit="CPU-ms", target=0.1),
     ]
 
 
@@ -112,9 +112,10 @@ def _assignment(number: int) -> dict[str, object]:
 
 
 def _milliseconds(policy: AzurePolicy, principal: Principal) -> float:
-    start = time.perf_counter()
+    """Of the processor: nothing is waited for, and other work on the machine does not count."""
+    start = time.process_time()
     policy.filter_for(principal)
-    return (time.perf_counter() - start) * 1_000
+    return (time.process_time() - start) * 1_000
 
 
 def access(*, quick: bool) -> list[Figure]:
