@@ -105,6 +105,8 @@ class Assembly:
 
     def configured(self) -> Holding:
         """What the index would hold after a pass with the configured embedder."""
+        if self.settings.source:
+            self.sources()  # before a model is fetched: whatever is wrong with them is told at once
         section = self.settings.embedder
         embedder = self.embedder(section.type, section.options)
         digest = hashlib.blake2b(embedder.fingerprint.encode(), digest_size=4).hexdigest()

@@ -127,9 +127,15 @@ class AsyncIndex:
         clock = Clocked(SyncReport(), None)
         async with self._writing:
             with assembly.ledger.following():
-                parts = assembly.writing()
+                feeds = assembly.feeds()  # before a model is fetched: a package that they need may be missing
+                try:
+                    parts = assembly.writing()
+                except BaseException:
+                    for feed in feeds:
+                        await feed.close()
+                    raise
                 assembly.note_access_mode(complete=False)
-                worker = Worker(parts, assembly.feeds(), instruments or Instruments(), clock, in_step=self._note_in_step)
+                worker = Worker(parts, feeds, instruments or Instruments(), clock, in_step=self._note_in_step)
                 started(worker)
                 await worker.run(until_idle=until_idle, allow_mass_delete=allow_mass_delete)
                 clock.report.held_back = worker.held_back

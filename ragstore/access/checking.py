@@ -114,6 +114,8 @@ def _problems(kind: FileKind, data: bytes, file: Path) -> Iterable[Problem]:
             return check_condition(data.decode("utf-8-sig", "replace").strip())
         case "role assignments":
             assigned = parse_assignments(data, file=file)
+            if not assigned.assignments and not assigned.problems:
+                return [Problem(level="warning", where="", problem="no role is assigned to anybody, so nobody reads anything")]
             return _with_doubts(assigned.problems, [(one.name, one.condition, one.text) for one in assigned.assignments])
         case "deny assignments":
             denied = parse_deny_assignments(data, file=file)
@@ -123,8 +125,8 @@ def _problems(kind: FileKind, data: bytes, file: Path) -> Iterable[Problem]:
         case "access rules":
             return [Problem(level="warning", where="", problem=problem) for problem in parse_rules(data, file=file).lint()]
         case "principals":
-            parse_principals(data, file=file)
-            return []
+            nobody = Problem(level="warning", where="", problem="nobody is listed, so nobody can ask", remedy="write who asks into it")
+            return [] if parse_principals(data, file=file) else [nobody]
         case "cases":
             return _cases(data)
 

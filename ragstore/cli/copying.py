@@ -69,12 +69,12 @@ def store_section(text: str) -> dict[str, Any]:
     """The `[store]` that is meant. Raises `ConfigError`."""
     if text.endswith(".toml"):
         try:
-            section = tomllib.loads(Path(text).read_text(encoding="utf-8-sig")).get("store")
+            found = tomllib.loads(Path(text).read_text(encoding="utf-8-sig")).get("store")
         except (OSError, ValueError) as error:
             raise ConfigError(f"{text!r} cannot be read: {error}") from error
-        if not isinstance(section, dict) or not isinstance(section.get("type"), str):
+        if not isinstance(found, dict) or not isinstance(found.get("type"), str):
             raise ConfigError(f"{text!r} has no [store] with a type")
-        return section
+        return found
     if not text.strip():
         raise ConfigError("--to is empty; name the type of the other store: lancedb, for one")
     kind, *options = text.split()

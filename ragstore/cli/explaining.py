@@ -64,7 +64,8 @@ def explain(
         if who:
             _show_readers(opened, blob, terminal, mode=settings.access.mode)
         else:
-            _show_standing(opened.explain(blob, principal=opened.principal(principal)), terminal)
+            asking = opened.principal(principal)
+            _show_standing(opened.explain(blob, principal=asking), asking.name, terminal)
     return Exit.DONE
 
 
@@ -82,26 +83,28 @@ def _show_readers(opened: Index, blob: str, terminal: Terminal, *, mode: str) ->
     tables.show_rows(found, ["principal", "name", "reads"], terminal, f"who reads {blob}")
 
 
-def _show_standing(standing: Standing, terminal: Terminal) -> None:
+def _show_standing(standing: Standing, name: str, terminal: Terminal) -> None:
     if terminal.as_json:
         terminal.json(standing.as_dict())
         return
     explanation = standing.explanation
     verdict = "can read" if standing.shown else "cannot read"
-    _line(terminal, 0, f"{explanation.principal} {verdict} {explanation.blob}", "bold green" if standing.shown else "bold red")
+    asking = explanation.principal if name == explanation.principal else f"{name} ({explanation.principal})"
+    _line(terminal, 0, f"{asking} {verdict} {explanation.blob}", "bold green" if standing.shown else "bold red")
     _line(terminal, 0, standing.why)
-    _show_reasons(explanation, terminal)
+    _show_reasons(explanation, standing.why, terminal)
     if standing.as_read is not None:
         _line(terminal, 0, "")
         _line(terminal, 0, f"By the attributes with which its content was read, which count as well: {standing.as_read.why}", "bold")
-        _show_reasons(standing.as_read, terminal)
+        _show_reasons(standing.as_read, standing.as_read.why, terminal)
 
 
-def _show_reasons(explanation: Explanation, terminal: Terminal) -> None:
+def _show_reasons(explanation: Explanation, told: str, terminal: Terminal) -> None:
     for reason in explanation.reasons:
         _line(terminal, 0, "")
         _line(terminal, 0, f"{reason.kind} {reason.name}: {reason.outcome}", _STYLES[reason.outcome])
-        _line(terminal, 1, reason.why)
+        if reason.why not in told:
+            _line(terminal, 1, reason.why)
         for label, value in _facts(reason):
             _line(terminal, 1, f"{label}: {value}", "dim")
         if reason.clause is not None:

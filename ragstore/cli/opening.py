@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from ragstore.cli.files import write_whole
 from ragstore.cli.terminal import Terminal
@@ -102,6 +103,8 @@ def source_section(source: str) -> dict[str, str]:
     if separator:
         if scheme.lower() not in ("http", "https"):
             raise ConfigError(f"{source!r} is no source: give a folder, or https://ACCOUNT.blob.core.windows.net/CONTAINER")
+        if not urlsplit(source).path.strip("/"):
+            raise ConfigError(f"{source!r} names an account and no container: https://ACCOUNT.blob.core.windows.net/CONTAINER")
         return {"type": "azure-blob", "url": source}
     folder = Path(source).expanduser()
     if not source.strip() or not folder.is_dir():

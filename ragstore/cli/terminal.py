@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _HOSTILE: Final = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+_OF_ANSWERS: Final = "ragstore.retrieval"
 _WIDTH_IN_A_PIPE: Final = 80
 _NARROWEST: Final = 40
 
@@ -114,10 +115,16 @@ def logging_as_before() -> Iterator[None]:
 
 
 class _PlainHandler(logging.Handler):
-    """Writes to what stderr is at that moment, because a progress bar puts itself in between."""
+    """Writes to what stderr is at that moment, because a progress bar puts itself in between.
+
+    That hits were refused is for whoever runs the index (metrics, audit log), and not for whoever asks: by `--filter "path = '...'"` it
+    would say which hidden blobs there are.
+    """
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == _OF_ANSWERS and record.levelno < logging.WARNING:
+            return
         say(f"{record.levelname.lower()}: {record.getMessage()}")
 
 

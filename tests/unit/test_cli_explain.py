@@ -43,7 +43,7 @@ def test_a_grant_is_explained_by_the_assignment_and_the_values_seen(ragstore: Ra
 def test_a_refusal_names_the_clause_that_decided(ragstore: Ragstore, indexed: Path) -> None:
     ran = ragstore("explain", "docs/keys.md", "--as", "Alice", "-c", str(indexed))
     assert ran.code == Exit.DONE
-    assert ran.out.startswith(f"{ALICE} cannot read docs/keys.md\n")
+    assert ran.out.startswith(f"Alice ({ALICE}) cannot read docs/keys.md\n")
     assert "false  @Resource[" in ran.out
     assert "= 'Pinion'" in ran.out
 

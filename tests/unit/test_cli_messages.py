@@ -58,3 +58,22 @@ def test_one_blob_is_not_called_blobs(ragstore: Ragstore, docs: Path) -> None:
     assert "1 blob cannot be indexed; the reasons stand above" in planned.err
     assert "1 blob cannot be indexed; see why with: ragstore failures" in done.err
     assert "ragstore failures drop" in ragstore("failures").err
+
+
+@pytest.mark.parametrize("command", [("init",), ("plan",), ("index",)])
+def test_an_account_without_a_container_is_told_at_once(ragstore: Ragstore, command: tuple[str, ...]) -> None:
+    ran = ragstore(*command, "https://example.blob.core.windows.net/")
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert "no container" in ran.err
+
+
+@pytest.mark.parametrize("command", [("index",), ("plan",), ("worker", "--until-idle")])
+def test_a_source_that_is_wrong_is_told_before_a_model_is_looked_for(
+    ragstore: Ragstore, docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("ragstore.assembly.Connectors.embedder", lambda *_: pytest.fail("a model was looked for"))
+    file = tmp_path / "ragstore.toml"
+    file.write_text(f'source = {{type = "folder", path = "{docs}", nonsense = 1}}\naccess = {{mode = "open"}}\n')
+    ran = ragstore(*command)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (Exit.USAGE, "", 1)
+    assert "nonsense" in ran.err

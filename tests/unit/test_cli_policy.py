@@ -74,6 +74,7 @@ def test_what_is_legal_but_doubtful_is_a_warning(ragstore: Ragstore, tmp_path: P
         ("rules.toml", "not toml", "access rules", Exit.USAGE),
         ("v.json", [{"condition": GOOD, "decision": "deny"}], "cases", Exit.DONE),
         ("v.json", [{"condition": GOOD, "decision": "maybe"}], "cases", Exit.USAGE),
+        ("nobody.json", [], "role assignments", Exit.DONE),
         ("broken.json", "[{", "role assignments", Exit.USAGE),
         ("empty.txt", "", "condition", Exit.USAGE),
     ],
@@ -149,3 +150,8 @@ def test_a_case_that_says_one_thing_twice_is_an_error_for_check_and_for_test(rag
         ran = ragstore("policy", command, str(tmp_path / "v.json"))
         assert ran.code == Exit.USAGE
         assert "there twice in one object: decision" in ran.out + ran.err
+
+
+def test_a_policy_by_which_nobody_reads_anything_is_a_warning(ragstore: Ragstore, tmp_path: Path) -> None:
+    ran = ragstore("policy", "check", saved(tmp_path / "assignments.json", []), "--json")
+    assert [(problem["level"], "nobody reads" in problem["problem"]) for problem in ran.json["problems"]] == [("warning", True)]
