@@ -74,7 +74,7 @@ class Contract:
             if not isinstance(value, list):
                 return [f"{at} is no list"]
             inner = declared[declared.index("list[") + 5 :]
-            return [problem for number, one in enumerate(value) for problem in self._of_value(inner, one, f"{at}[{number}].")]
+            return [problem for number, one in enumerate(value) for problem in self._of_value(inner, one, f"{at}[{number}]")]
         named = _MODEL.search(declared)
         if named is not None and named[1] in self._models:
             return self._of_model(named[1], value, f"{at}.") if isinstance(value, Mapping) else [f"{at} is no object"]

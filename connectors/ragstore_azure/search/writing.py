@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ragstore.contracts import DropDocument, DropRows, PutRows, Retag, Write
 from ragstore.errors import ConfigError, PoisonError, TransientError
 from ragstore.models import AccessColumns, Row
-from ragstore_azure.search.failures import BUSY, TooLargeError, translate
+from ragstore_azure.search.failures import BUSY, IndexMissingError, TooLargeError, translate
 from ragstore_azure.search.reading import Reader
 from ragstore_azure.search.recent import Recent
 from ragstore_azure.search.schema import access_fields, to_document
@@ -196,6 +196,8 @@ class Writer:
                 return [*done, *await self._persist(left[:middle]), *await self._persist(left[middle:])]
             except AzureError as error:
                 translated = translate(error, self._service.where)
+                if isinstance(translated, IndexMissingError):  # created a moment ago, and not known everywhere yet
+                    translated = TransientError(str(translated))
                 if not isinstance(translated, TransientError) or not patience.goes_on(number, translated.retry_after):
                     raise translated from error
                 asked = translated.retry_after
