@@ -133,13 +133,20 @@ class Connection:
             key = os.environ.get(self._location.api_key_env, "").strip()
             if not key:
                 raise ConfigError(f"[store] api_key_env names the environment variable {self._location.api_key_env!r}, which is not set")
-            self._client = pinecone.AsyncPinecone(api_key=key, host=self._location.endpoint, timeout=self._timeout)
+            try:
+                self._client = pinecone.AsyncPinecone(api_key=key, host=self._location.endpoint, timeout=self._timeout)
+            except pinecone.PineconeError as error:
+                raise translated(error, where=self._location.where, key=self._location.api_key_env) from error
         return self._client
 
     async def _by_host(self, client: AsyncPinecone) -> AsyncIndex:
         host = self._location.host or ""
         index = await self.call(lambda: client.index(host=host))
-        self._check(await self.call(index.describe_index_stats))
+        try:
+            self._check(await self.call(index.describe_index_stats))
+        except BaseException:
+            await index.close()
+            raise
         return index
 
     async def _by_name(self, client: AsyncPinecone, *, create: bool) -> AsyncIndex | None:

@@ -117,7 +117,7 @@ path = ".ragstore/index"            # or "az://container/path"
 # refine = 20                       # with that index: candidates per hit that are ranked by their full vectors
 # type = "pinecone"                 # needs: pip install 'ragstore[pinecone]', and the key in the variable api_key_env = "PINECONE_API_KEY"
 # index = "NAME"                    # pinecone: serverless, metric cosine; or host = "HOST"; with cloud and region it is made
-# namespace = "ragstore"            # pinecone: also endpoint, concurrency, timeout, attempts, retry_seconds, and wait_seconds for own writes
+# namespace = "ragstore"            # pinecone: also endpoint, concurrency, timeout, attempts, retry_seconds, wait_seconds for own writes
 
 [ledger]
 url = "sqlite:///.ragstore/ledger.db"

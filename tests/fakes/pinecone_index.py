@@ -161,6 +161,10 @@ class FakeIndex:
             "vectorType": "dense",
         }
 
+    def records(self, namespace: str) -> Records:
+        """What can be read of a namespace now, for tests that take away from it."""
+        return self._read(namespace)
+
     def indexed(self, namespace: str) -> int:
         """How much of a namespace's log can be read."""
         space = self._space(namespace)
