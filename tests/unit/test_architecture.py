@@ -37,7 +37,7 @@ def test_connectors_are_in_every_list_that_they_belong_to() -> None:
     assert sorted(set(PROJECT["tool"]["importlinter"]["root_packages"]) - {"ragstore"}) == VENDORS
     forbidden = next(c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "forbidden")
     assert sorted(forbidden["forbidden_modules"]) == VENDORS
-    named = {value.split(":")[0] for group in PROJECT["project"]["entry-points"].values() for value in group.values()}
+    named = {value.split(":")[0].partition(".")[0] for group in PROJECT["project"]["entry-points"].values() for value in group.values()}
     assert sorted(name for name in named if name.startswith("ragstore_")) == VENDORS
 
 
@@ -58,7 +58,7 @@ def test_an_unknown_connector_names_the_nearest() -> None:
 
 
 def test_an_unknown_connector_that_is_near_to_none_names_them_all() -> None:
-    with pytest.raises(ConfigError, match="no store of type 'zzz'; known: lancedb"):
+    with pytest.raises(ConfigError, match="no store of type 'zzz'; known: azure-search, lancedb"):
         plugins.load("stores", "zzz")
 
 
