@@ -7,6 +7,7 @@ lost nevertheless is one less in the answers until `verify --repair`, never one 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -65,9 +66,17 @@ class Needs:
 
 @dataclass(slots=True)
 class Plan:
-    """The records that the writes touch, by id."""
+    """The records that the writes touch."""
 
     slots: dict[str, Slot] = field(default_factory=dict)
+    """By id; `add` fills it."""
+    _documents: defaultdict[str, list[Slot]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, identity: str, slot: Slot) -> Slot:
+        """Take a record into the plan that is not in it yet."""
+        self.slots[identity] = slot
+        self._documents[slot.document_id].append(slot)
+        return slot
 
     def carry_out(self, writes: Sequence[Write]) -> None:
         """Do in memory what the writes say, in their order."""
@@ -80,10 +89,10 @@ class Plan:
                     for chunk_id in write.chunk_ids:
                         self._drop(self.slots.get(record_id(write.document_id, chunk_id)), write.generation)
                 case DropDocument():
-                    for slot in self._of(write.document_id):
+                    for slot in self._documents.get(write.document_id, ()):
                         self._drop(slot, write.generation)
                 case Retag():
-                    for slot in self._of(write.document_id):
+                    for slot in self._documents.get(write.document_id, ()):
                         if slot.row is not None:
                             slot.row = replace(slot.row, access=write.access)
                         elif slot.generation is not None:
@@ -103,7 +112,7 @@ class Plan:
 
     def _put(self, row: Row) -> None:
         identity = record_id(row.document_id, row.chunk_id)
-        slot = self.slots.setdefault(identity, Slot(document_id=row.document_id))
+        slot = self.slots.get(identity) or self.add(identity, Slot(document_id=row.document_id))
         if slot.generation is None or slot.generation <= row.generation:
             slot.generation, slot.row, slot.access = row.generation, row, None
 
@@ -111,6 +120,3 @@ class Plan:
     def _drop(slot: Slot | None, generation: int) -> None:
         if slot is not None and slot.generation is not None and slot.generation <= generation:
             slot.gone()
-
-    def _of(self, document_id: str) -> list[Slot]:
-        return [slot for slot in self.slots.values() if slot.document_id == document_id]

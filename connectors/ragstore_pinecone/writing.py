@@ -79,11 +79,12 @@ class Writer:
         known = {identity: document_id for document_id, ids in listed.items() for identity in ids}
         blind = {identity for identity, document_id in known.items() if document_id not in cramped | needs.dropped} - needs.ids
         records = await self.rows.fetch((needs.ids | known.keys()) - blind)
-        plan = Plan({identity: Slot(document_id=known[identity], stored=True, generation=0) for identity in blind})
+        plan = Plan()
+        for identity in blind:
+            plan.add(identity, Slot(document_id=known[identity], stored=True, generation=0))
         for identity, record in records.items():
-            plan.slots[identity] = Slot(
-                document_id=document_of(identity), stored=True, generation=generation_of(record), parts=parts_of(record.metadata)
-            )
+            generation, parts = generation_of(record), parts_of(record.metadata)
+            plan.add(identity, Slot(document_id=document_of(identity), stored=True, generation=generation, parts=parts))
         return plan, records
 
     async def _retag(self, plan: Plan, sizes: Sizes, known: Mapping[str, Vector]) -> None:
