@@ -78,7 +78,7 @@ def test_requests_beyond_the_limits_are_refused() -> None:
         lambda: index.query({"topK": 10_001, "vector": [1.0, 0.0]}),
         lambda: index.delete({"ids": ["a"]}),
         lambda: index.delete({}),
-        lambda: index.list(prefix="", limit=101, token=None, namespace=""),
+        lambda: index.listed(prefix="", limit=101, token=None, namespace=""),
         lambda: index.stats({"filter": {"a": 1}}),
     ]
     for request in refused:

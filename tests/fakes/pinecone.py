@@ -182,7 +182,7 @@ class PineconeServer:
             answered = index.fetch(parameters.get("ids", []), namespace)
         elif path == "/vectors/list":
             limit, token = int(plain.get("limit", 100)), plain.get("paginationToken")
-            answered = index.list(prefix=plain.get("prefix", ""), limit=limit, token=token, namespace=namespace)
+            answered = index.listed(prefix=plain.get("prefix", ""), limit=limit, token=token, namespace=namespace)
         elif path == "/vectors/upsert":
             answered = index.upsert(body, only=fault.only if fault else None)
         else:

@@ -75,7 +75,7 @@ def _same_kind(value: object) -> bool:
 def _holds(operator: str, value: Any, operand: Any) -> bool:
     """A list matches `$eq` and `$in` by any of its elements, and `$ne` and `$nin` by all; a missing field matches neither."""
     if operator == "$exists":
-        return (value is not None) == operand
+        return (value is not None) == bool(operand)
     if value is None:
         return False
     elements = value if isinstance(value, list) else [value]

@@ -121,7 +121,7 @@ class FakeIndex:
         found = {identity: records[identity] for identity in ids if identity in records}
         return {"vectors": found, "namespace": namespace, "usage": {"readUnits": 1}}
 
-    def list(self, *, prefix: str, limit: int, token: str | None, namespace: str) -> dict[str, Any]:
+    def listed(self, *, prefix: str, limit: int, token: str | None, namespace: str) -> dict[str, Any]:
         if not 1 <= limit <= 100:
             raise Refused("limit must be between 1 and 100")
         ids = sorted(identity for identity in self._read(namespace) if identity.startswith(prefix) and identity > (token or ""))
