@@ -73,7 +73,7 @@ def build(kind: Kind, name: str, options: Mapping[str, object], **context: objec
     A constructor takes keyword arguments only. Of the context it is given what it asks for by name (`base`: the folder that relative
     paths start from; for stores `collection` and `dimensions`). Raises `ConfigError` for an unknown, missing or ill-typed option.
     """
-    from pydantic import ConfigDict, ValidationError, create_model
+    from pydantic import ConfigDict, Field, ValidationError, create_model
 
     cls = load(kind, name)
     try:
@@ -91,10 +91,12 @@ def build(kind: Kind, name: str, options: Mapping[str, object], **context: objec
             near = difflib.get_close_matches(option, fields, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(fields))}" if fields else "it has none: take it out"
             raise ConfigError(f"[{_section(kind)}] type = {name!r} has no option {option!r}; {hint}")
-    model = create_model(name, __config__=ConfigDict(arbitrary_types_allowed=True), **fields)  # type: ignore[call-overload]
+    # Under names of its own, because options may be called as what every model has (`schema`, `copy`).
+    known = {f"option_{field}": (kind, Field(default, alias=field)) for field, (kind, default) in fields.items()}
+    model = create_model(name, __config__=ConfigDict(arbitrary_types_allowed=True), **known)  # type: ignore[call-overload]
     try:
         checked = model(**options)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_url=False))
         raise ConfigError(f"[{_section(kind)}] type = {name!r}: {problems}") from error
-    return cls(**{field: getattr(checked, field) for field in fields}, **wanted)
+    return cls(**{field: getattr(checked, f"option_{field}") for field in fields}, **wanted)

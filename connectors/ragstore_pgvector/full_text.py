@@ -29,7 +29,7 @@ _SAMPLE: Final = 2_000
 _FRESH: Final = 30.0
 """Seconds for which the size of the table is taken for known: it only weighs words."""
 _COMMON: Final = 20
-"""A word in more than one of so many rows is not searched for by itself, where rarer ones alone fill the limit."""
+"""A word in more than one of so many rows is not searched for where rarer ones, or the rarest one, fill the limit."""
 
 _STATISTICS: Final = (
     "SELECT (SELECT count(*) FROM (SELECT 1 FROM {table} LIMIT %s) AS seen), "
@@ -118,8 +118,8 @@ class BestText:
         weights = {word: math.log(1 + (total - count + 0.5) / (count + 0.5)) for word, count in counts.items() if count}
         if not weights:
             return []
-        rare = [word for word in weights if counts[word] * _COMMON <= total]
-        if rare and len(rare) < len(weights):
+        rare = [word for word in weights if counts[word] * _COMMON <= total] or [min(weights, key=counts.__getitem__)]
+        if len(rare) < len(weights):
             found = await self._search(connection, names, sizes, weights, rare)
             rest = sum(weights[word] * (_K1 + 1) for word in weights.keys() - set(rare))
             if len(found) == self.limit and found[-1].score >= rest:

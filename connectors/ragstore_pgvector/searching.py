@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 _CANDIDATES: Final = (100, 8)
 """At least so many, and so many times the limit, are taken from the index and sorted: it gives them in nearly their order."""
-_MOST_CANDIDATES: Final = 1_000
+_BREADTH: Final = (200, 400)
+"""`hnsw.ef_search` without a filter and with one. Measured at 100 thousand rows: under a filter that admits half of them, all of some
+topics, 200 finds 0.97 of the ten nearest, and 400 0.99."""
+_MOST: Final = 1_000
 """What `hnsw.ef_search` takes."""
 
 HAS_INDEX: Final = (
@@ -81,10 +84,11 @@ class Nearest:
     async def _approximately(self, connection: Connection, names: Names) -> list[Match]:
         least, times = _CANDIDATES
         candidates = max(least, times * self.limit)
+        breadth = _BREADTH[self.condition.sql != "TRUE"]
         query, values = vector_text(self.vector), self.condition.parameters
         statement = names.sql(_APPROXIMATE, condition=self.condition.sql)
         async with connection.pipeline(), connection.transaction():
-            await connection.execute(_SETTINGS, (str(min(candidates, _MOST_CANDIDATES)),))
+            await connection.execute(_SETTINGS, (str(min(max(breadth, candidates), _MOST)),))
             found = await _all(connection, statement, (query, *values, query, candidates, self.limit))
         return matches(found, by_distance=True)
 
