@@ -43,7 +43,7 @@ class Applier:
         """Document ids of blobs whose change could not be applied for a passing reason."""
         self._seen: dict[str, str] = {}
         """JSON of the attributes that the ledger holds as current where this pass changed them, by document id."""
-        self._swapper = Swapper(parts.ledger, parts.store)
+        self._swapper = Swapper(parts.ledger, parts.store, self._refuse)
         self._supply = VectorSupply(parts.embedder, parts.ledger.vectors(parts.embedder.fingerprint), clock)
         self._content = ContentReader(parts, self._supply, self._swapper)
         self._adopter = Adopter(parts, donors)
@@ -242,6 +242,11 @@ class Applier:
             pipeline=self._parts.pipeline,
         )
         self._report.quarantined += 1
+
+    async def _refuse(self, state: BlobState, error: PoisonError) -> None:
+        """The store will not take this blob, for its metadata has no room for so many readers, for one."""
+        known = await asyncio.to_thread(self._parts.ledger.documents.get, state.id.document_id)
+        await self.quarantine(Planned(state=state, known=known, reason="changed"), error)
 
     async def _postpone(self, item: Planned, error: TransientError) -> None:
         """The old version goes on serving, marked stale; the next pass tries again."""
