@@ -69,6 +69,15 @@ def test_importing_the_store_loads_no_sdk() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_the_sdk_of_storage_is_not_needed() -> None:
+    blocked = "import sys; sys.modules['azure.storage'] = None; "
+    script = (
+        blocked
+        + "from ragstore.plugins import build; build('stores', 'azure-search', {'endpoint': 'https://x'}, collection='c', dimensions=2)"
+    )
+    subprocess.run([sys.executable, "-c", script + "; import ragstore_azure.credentials, ragstore_azure.errors"], check=True)
+
+
 async def test_an_index_of_somebody_else_is_refused_with_every_difference(search_service: AzureSearch, open_search: Open) -> None:
     made = definition("ragstore-chunks", DIMENSIONS, None)
     fields = {field["name"]: field for field in made["fields"]}
@@ -198,7 +207,7 @@ async def test_long_words_and_long_labels_are_found(search_service: AzureSearch,
     word, label = "x" * 300, "t\x1fk\x1f" + "é" * 20_000
     columns = AccessColumns(account="acc", container="docs", path="p/" * 100, labels=(label, "short"), label_keys=("t\x1fk",))
     store = open_search()
-    await store.apply([PutRows(rows=[row("a", text=f"a {word}", columns=columns), row("b", text="x" * 255)])])
+    await store.apply([PutRows(rows=[row("a", text=f"a {word}", columns=columns), row("b", text=f"{'x' * 255} {'x' * 45}")])])
     assert [key.access for key in await listed(store.keys([document_id("a")]))] == [columns]
     conditions: list[Filter] = [AnyOf("labels", frozenset({label})), StartsWith("path", "p/" * 70)]
     for condition in conditions:
@@ -253,6 +262,22 @@ async def test_a_copy_that_was_left_behind_counts_for_nothing_and_is_made_anew(
     assert {key.chunk_id for key in await listed(open_search().keys())} == {chunk("a")}
     await store.expunge()
     assert [set(index.written) for index in search_service.indexes.values()] == [{chunk("a")}]
+
+
+async def test_a_drop_that_stopped_half_way_leaves_no_copy_to_be_taken_for_the_collection(
+    search_service: AzureSearch, open_search: Open
+) -> None:
+    store = open_search()
+    await store.apply([PutRows(rows=[row("a"), row("b")])])
+    search_service.faults.append(Fault(operation="index", status=400))
+    with pytest.raises(ConfigError):
+        await store.expunge()
+    search_service.faults += [Fault(operation="delete"), Fault(operation="delete", status=403)]
+    with pytest.raises(ConfigError):
+        await store.drop()
+    assert (await open_search().stats()).rows == 2
+    await store.drop()
+    assert search_service.indexes == {}
 
 
 async def test_a_copy_that_does_not_show_all_its_rows_takes_no_place(
