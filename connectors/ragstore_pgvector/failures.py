@@ -16,7 +16,16 @@ _TOO_COMPLEX: Final = ("54", "2201B")
 _DAMAGED: Final = ("XX001", "XX002")
 _SOON: Final = ("starting up", "shutting down", "recovery", "too many c", "connection slots", "not yet accepting")
 """In what a server says before it lets anybody in, where there is no code."""
-_SET_UP: Final = ("FATAL:", "does not support SSL", "certificate", "connection option", "invalid port", "fe_sendauth", "sslmode")
+_SET_UP: Final = (
+    "FATAL:",
+    "support SSL",
+    "certificate",
+    "connection option",
+    "invalid port",
+    "fe_sendauth",
+    "sslmode",
+    "ProactorEventLoop",
+)
 
 
 def is_conflict(error: psycopg.Error) -> bool:

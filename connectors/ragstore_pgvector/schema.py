@@ -14,7 +14,7 @@ from ragstore.models import AccessColumns, Row, RowKey
 from ragstore.terms import row_terms
 from ragstore_pgvector.filters import START
 from ragstore_pgvector.names import Precision
-from ragstore_pgvector.strings import is_shortened, key, original, storable
+from ragstore_pgvector.strings import LONGEST_KEY, is_shortened, key, original, storable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,16 +61,19 @@ _LENGTH: Final = struct.Struct(">i")
 _NUMBER: Final = struct.Struct(">iq")
 _SMALL: Final = struct.Struct(">ii")
 _TEXT_OID: Final = 25
-_BLOCK: Final = 256 * 1024
+_BLOCK: Final = 1024 * 1024
 _MOST_COUNTED: Final = 200
 """A word is counted up to here; a `tsvector` has at most 255 positions for one, and BM25 hardly rises any more."""
 _MOST_BYTES: Final = 700_000
 """A `tsvector` is at most 1 MB; what a longer text says after that is not found by its words."""
+_SHORT_TEXT: Final = 40_000
+"""Characters; what they come to is well below that."""
 _UNQUOTED: Final = re.compile(r"['\\]")
+_ODD: Final = re.compile("['\\\\\0\x1a\ud800-\udfff]")
 
 
 def copied(rows: Iterable[Row], precision: Precision) -> Iterator[bytes]:
-    """Rows for `COPY ... FROM STDIN (FORMAT BINARY)`, in blocks of some hundred kilobytes."""
+    """Rows for `COPY ... FROM STDIN (FORMAT BINARY)`, in blocks of a megabyte."""
     access: dict[int, tuple[AccessColumns, bytes]] = {}
     buffer = bytearray(_HEAD)
     fields = struct.pack(">h", len(TYPES))
@@ -97,14 +100,17 @@ def access_values(access: AccessColumns) -> list[str | list[str]]:
 def text_vector(text: str) -> tuple[str, int]:
     """A `tsvector` as it is written, and the number of terms. Not `to_tsvector`, which would analyse our terms once more."""
     counts = Counter(row_terms(text))
-    written: list[str] = []
-    size = 0
+    if len(text) <= _SHORT_TEXT and len(max(counts, key=len, default="")) * 4 <= LONGEST_KEY and _ODD.search("".join(counts)) is None:
+        # As nearly all are, so that each word need not be looked at.
+        written = [f"'{term}':1" if count == 1 else f"'{term}':{_positions(count)}" for term, count in counts.items()]
+        return " ".join(written), counts.total()
+    written, size = [], 0
     for term, count in counts.items():
         size += len(term) * 4 + 2 * min(count, _MOST_COUNTED) + 8
         if size > _MOST_BYTES:
             break
-        written.append(f"{lexeme(key(term))}:{_positions(min(count, _MOST_COUNTED))}")
-    return " ".join(written), sum(counts.values())
+        written.append(f"{lexeme(key(term))}:{_positions(count)}")
+    return " ".join(written), counts.total()
 
 
 def lexeme(word: str) -> str:
@@ -166,7 +172,7 @@ def _original_access(values: Sequence[Any]) -> AccessColumns:
 
 
 def _positions(count: int) -> str:
-    return _POSITIONS[count]
+    return _POSITIONS[min(count, _MOST_COUNTED)]
 
 
 _POSITIONS: Final = [",".join(map(str, range(1, count + 1))) for count in range(_MOST_COUNTED + 1)]

@@ -27,7 +27,7 @@ LONGEST_KEY: Final = 1_800
 
 def storable(text: str) -> str:
     """The string as it is stored; the same one unless it holds a NUL, a lone surrogate or the escape character."""
-    if _UNSAFE.search(text) is None:
+    if (text.isascii() and "\0" not in text and _ESCAPE not in text) or _UNSAFE.search(text) is None:
         return text
     return _UNSAFE.sub(lambda found: _NAMED.get(found[0]) or f"{_ESCAPE}{ord(found[0]):x}", text)
 

@@ -276,3 +276,36 @@ async def test_a_user_without_rights_is_told_what_to_grant(opened: Open, postgre
         await store.close()
     finally:
         execute(postgres_url, f"DROP OWNED BY {name}_reader", f"DROP ROLE {name}_reader")
+
+
+async def test_pgvector_may_be_installed_in_any_schema_of_the_database(opened: Open, postgres_url: str) -> None:
+    name = schema_of(postgres_url)
+    execute(postgres_url, f"CREATE DATABASE {name}")
+    try:
+        url = plain(postgres_url).replace("/postgres?", f"/{name}?")
+        assert (await opened(url=url).stats()).rows == 0  # and asking makes nothing
+        assert execute(url, "SELECT count(*) FROM pg_extension WHERE extname = 'vector'") == [(0,)]
+        execute(url, 'CREATE SCHEMA "Of Others"', 'CREATE EXTENSION vector SCHEMA "Of Others"', "DROP SCHEMA public")
+        for collection, precision in (("full", "f32"), ("half", "f16")):
+            store = opened(collection, url=url, precision=precision, ann_from=10, exact_below=5)
+            await store.apply([PutRows(rows=[row(f"d{number}") for number in range(20)])])
+            await store.maintain(force=True)
+            assert (await store.stats()).detail["ann"] == "yes"
+            assert len(await store.search(VectorQuery(vector=vector(1)), filter=ALWAYS, limit=10)) == 10
+            assert len(await listed(store.rows([document_id("d3")]))) == 1
+            assert (await store.expunge()).older == ()
+            await store.close()
+    finally:
+        execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+async def test_a_database_that_cannot_hold_every_text_is_refused(opened: Open, postgres_url: str) -> None:
+    name = schema_of(postgres_url)
+    execute(postgres_url, f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    try:
+        store = opened(url=plain(postgres_url).replace("/postgres?", f"/{name}?"))
+        with pytest.raises(ConfigError, match="UTF8"):
+            await store.apply([PutRows(rows=[row("a")])])
+        await store.close()
+    finally:
+        execute(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
