@@ -20,7 +20,7 @@ from ragstore.filters import ALWAYS, AnyOf
 from ragstore.instrumentation import Instruments
 from ragstore.models import AccessAttributes, Principal
 from ragstore.retrieval import AuditLog, Freshness, Retrieval, Retriever, measured
-from tests.unit.test_retrieval_search import ALICE, GROUPS, Library, Watching
+from tests.support.library import ALICE, GROUPS, Library, Watching
 
 HOUR = 3600.0
 NOW = 1_800_000_000.0
