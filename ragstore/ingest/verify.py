@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,19 +31,30 @@ class Differences:
     """In the ledger or the store, and not in the source."""
 
     def __bool__(self) -> bool:
-        return bool(self.missing or self.stale or self.orphaned)
+        return bool(len(self))
+
+    def __len__(self) -> int:
+        return len(self.missing) + len(self.stale) + len(self.orphaned)
 
     def as_dict(self) -> dict[str, list[str]]:
         """Plain JSON values."""
         return {"missing": sorted(self.missing), "stale": sorted(self.stale), "orphaned": sorted(self.orphaned)}
 
 
-async def verify(parts: Parts) -> Differences:
-    """Compare everything with everything; reads keys only, no content and no vectors."""
-    found = Differences()
-    await _compare_sources(parts, found)
-    await _compare_store(parts, found)
-    return found
+async def verify(parts: Parts, *, settle: float = 20.0) -> Differences:
+    """Compare everything with everything; reads keys only, no content and no vectors.
+
+    A store that shows writes of other processes only after a while is asked again for so many seconds as long as it differs.
+    """
+    sources = Differences()
+    await _compare_sources(parts, sources)
+    until = time.monotonic() + (0 if parts.store.capabilities.immediate else settle)
+    while True:
+        found = Differences(missing=[*sources.missing], stale=[*sources.stale], orphaned=[*sources.orphaned])
+        await _compare_store(parts, found)
+        if len(found) == len(sources) or time.monotonic() >= until:
+            return found
+        await asyncio.sleep(min(settle / 10, 2.0))
 
 
 async def _compare_sources(parts: Parts, found: Differences) -> None:
