@@ -47,7 +47,8 @@ class LanceDBStore(Store):
     - `refine`: an approximate search fetches this many times `limit` candidates and ranks them by their full vectors.
     """
 
-    capabilities = StoreCapabilities(full_text=True, exact_filters=True)
+    # Lance adds English stemming and stop words to our terms: see `maintenance`.
+    capabilities = StoreCapabilities(full_text=True, exact_filters=True, our_terms=False)
 
     def __init__(
         self,

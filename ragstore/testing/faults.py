@@ -1,4 +1,4 @@
-"""Wrappers that fail at a chosen moment: a crash before or after the n-th write, an embedder that is down, a text that is refused."""
+"""Wrappers that fail at a chosen moment: a crash around or within a write, an embedder that is down, a text that is refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
-from ragstore.contracts import Embedder, Expunged, Store, StoreStats, TextQuery, VectorQuery, Write
+from ragstore.contracts import Embedder, Expunged, PutRows, Store, StoreStats, TextQuery, VectorQuery, Write
 from ragstore.errors import PoisonError, TransientError
 
 if TYPE_CHECKING:
@@ -68,6 +68,29 @@ class CrashingStore(Store):
     @override
     async def close(self) -> None:
         await self._store.close()
+
+
+def parts_of(writes: Sequence[Write]) -> int:
+    """How many steps there are in these writes: a row that is put is one, and so is every other write."""
+    return sum(len(write.rows) if isinstance(write, PutRows) else 1 for write in writes)
+
+
+class StoppingStore(CrashingStore):
+    """Each `apply` does `after` steps (`parts_of`) and raises `TransientError` in the middle: a store that was given up half-way."""
+
+    def __init__(self, store: Store, *, after: int) -> None:
+        super().__init__(store, before=lambda _writes: None, after=lambda _writes: None)
+        self._steps = after
+
+    @override
+    async def apply(self, writes: Sequence[Write]) -> None:
+        left, done = self._steps, list[Write]()
+        for write in writes:
+            if left > 0:
+                done.append(PutRows(rows=write.rows[:left]) if isinstance(write, PutRows) else write)
+            left -= parts_of([write])
+        await self._store.apply(done)
+        raise TransientError(f"the store was lost after {self._steps} of {parts_of(writes)} steps")
 
 
 class FaultyEmbedder(Embedder):

@@ -1,4 +1,4 @@
-"""What every store does with searches: `StoreSuite`, second half."""
+"""What every store does with searches: `StoreSuite`, second part."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ragstore.contracts import DropDocument, PutRows, Retag, Store, TextQuery, V
 from ragstore.errors import ConfigError
 from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Like, Not, OneOf, Or, StartsWith, matches
 from ragstore.models import AccessColumns
+from ragstore.terms import query_terms, row_terms
 from ragstore.testing.rows import DIMENSIONS, access, chunk, listed, row, vector, vector_of
 from ragstore.testing.store_writes import MakeStore
 from ragstore.testing.strategies import HOSTILE, access_columns, filters
@@ -179,10 +180,20 @@ class StoreSearches:
         stored = [key.access for key in await listed(store.keys())]
         assert {one.path: one for one in stored} == {one.path: one for one in columns}
 
-    async def test_a_huge_list_of_values_is_no_problem(self, store: Store) -> None:
-        groups = frozenset(f"group {number}" for number in range(5_000))
-        columns = [access("a", allowed=("group 4999",)), access("b", allowed=("stranger",))]
-        await check_filters(store, columns, [AnyOf("allowed", groups), Not(AnyOf("allowed", groups)), OneOf("path", groups | {"b"})])
+    async def test_empty_lists_and_empty_texts_are_values_like_others(self, store: Store) -> None:
+        """No list is null, an empty one shares nothing with any other, and an empty text in a list is an element."""
+        lists: list[tuple[str, ...]] = [(), ("",), ("a",), ("", "a"), ("b", "b"), ("A", "\0")]
+        columns = [access(path, allowed=one, labels=other) for path in ("", "a") for one in lists for other in lists[:4]]
+        sets = [frozenset[str](), frozenset({""}), frozenset({"a"}), frozenset({"", "b"}), frozenset({"\0", "none"})]
+        leaves: list[Filter] = [AnyOf("allowed", one) for one in sets]
+        leaves += [AnyOf("labels", one) for one in sets[:3]]
+        leaves += [OneOf("path", frozenset({""})), StartsWith("path", ""), AnyOf("label_keys", frozenset({""})), ALWAYS, NEVER]
+        conditions = [*leaves, *map(Not, leaves), *(Not(Not(one)) for one in leaves[:4])]
+        pairs = list(itertools.combinations([*leaves[:4], *map(Not, leaves[5:9])], 2))
+        conditions += (
+            [And(pair) for pair in pairs] + [Or(pair) for pair in pairs] + [Not(And((one, Not(other)))) for one, other in pairs[:9]]
+        )
+        await check_filters(store, columns, conditions)
 
     @settings(max_examples=15, suppress_health_check=_INHERITED)
     @given(columns=st.lists(access_columns(), min_size=1, max_size=10), conditions=st.lists(filters(), min_size=10, max_size=15))
@@ -236,6 +247,30 @@ class StoreSearches:
             assert len(await text_store.search(TextQuery(text="apple"), filter=Not(rare), limit=50)) == 50
             assert await text_store.search(TextQuery(text="apple"), filter=NEVER, limit=5) == []
             await text_store.maintain(force=True)
+
+    async def test_a_text_query_finds_what_shares_one_of_our_terms(self, text_store: Store) -> None:
+        """Just that where `our_terms` is declared; whoever does not declare it finds something else."""
+        texts = [
+            "Straße nach Süden",
+            "STRASSE",
+            "ﬁle-name_v2",
+            "file names",
+            "黑洞的物理",
+            "黑 洞",
+            "naïve café",
+            "cafés",
+            "running",
+            "run",
+        ]
+        texts += ["e\u0301clair", "éclair", "ＡＢＣ１２", "abc12", "don't", "don t", "C++", "...", "\0 \ud800", "x" * 300]
+        await text_store.apply([PutRows(rows=[row(f"d{number}", text=text) for number, text in enumerate(texts)])])
+        different: list[str] = []
+        for query in [*texts, "cafe running", "洞", "v2", "file", "t", "name", "\0"]:
+            asked = set(query_terms(query))
+            expected = {text for text in texts if asked & set(row_terms(text))}
+            if await found(text_store, ALWAYS, query=TextQuery(text=query)) != expected:
+                different.append(query)
+        assert bool(different) != text_store.capabilities.our_terms, different
 
     async def test_words_are_found_without_spaces_and_accents(self, text_store: Store) -> None:
         sentences = {

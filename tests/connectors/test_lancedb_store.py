@@ -15,6 +15,8 @@ from ragstore_lancedb import LanceDBStore
 
 
 class TestLanceDBStore(StoreSuite):
+    store_type = "lancedb"
+
     @pytest.fixture
     @override
     def make_store(self, tmp_path: Path) -> MakeStore:

@@ -23,6 +23,8 @@ def forgotten() -> Iterator[None]:
 
 
 class TestMemoryStore(StoreSuite):
+    store_type = "memory"
+
     @pytest.fixture
     @override
     def make_store(self) -> MakeStore:

@@ -32,6 +32,8 @@ async def opened(postgres_url: str) -> AsyncIterator[Open]:
 
 
 class TestPgvectorStore(StoreSuite):
+    store_type = "pgvector"
+
     @pytest.fixture
     @override
     def make_store(self, opened: Open) -> MakeStore:

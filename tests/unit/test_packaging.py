@@ -65,6 +65,20 @@ def test_every_connector_passes_a_conformance_suite(connector: str) -> None:
     pytest.fail(f"no test in tests/connectors subclasses a suite of ragstore.testing for {connector}")
 
 
+def test_every_store_that_is_registered_passes_the_suite_of_stores() -> None:
+    """The suite itself asks whether the store that it is given is the one of this name."""
+    files = (ROOT / "tests" / "connectors").glob("test_*_store.py")
+    suites = [node for file in files for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.ClassDef)]
+    said = {
+        ast.literal_eval(line.value)
+        for suite in suites
+        if any(isinstance(base, ast.Name) and base.id == "StoreSuite" for base in suite.bases)
+        for line in suite.body
+        if isinstance(line, ast.Assign) and any(isinstance(name, ast.Name) and name.id == "store_type" for name in line.targets)
+    }
+    assert {name for kind, name in ENTRY_POINTS if kind == "stores"} <= said
+
+
 def test_the_version_is_said_once() -> None:
     assert PROJECT["project"]["version"] == __version__
 
