@@ -7,14 +7,14 @@ import random
 import time
 from typing import Final
 
-from ragstore.errors import ConfigError, OutageError, TransientError
+from ragstore.errors import AccessError, ConfigError, OutageError, TransientError
 
 Passing = (OutageError, TransientError)
 """What ends by itself: whoever meets it keeps what it has in hand, waits, and tries again."""
 
-PATIENTLY = (*Passing, ConfigError)
-"""What a worker waits for that nobody watches: a file of tags that somebody is just editing, a role that was taken away by mistake. It has
-begun well, so that the configuration is right but for that."""
+PATIENTLY = (*Passing, ConfigError, AccessError)
+"""What a worker waits for that nobody watches: a file of tags or of the policy that somebody is just editing, a role that was taken away by
+mistake. It has begun well, so that the configuration is right but for that."""
 
 FIRST: Final = 1.0
 LONGEST: Final = 60.0

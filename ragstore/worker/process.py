@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from ragstore.errors import OutageError, TransientError
+from ragstore.errors import AccessError, OutageError, TransientError
 from ragstore.ingest.changes import Outcome, apply_changes
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.report import Clocked
@@ -178,6 +178,6 @@ class Lane:
 
     async def _down(self, error: Exception) -> None:
         if not self.outage.is_on:
-            kind = "store" if isinstance(error, OutageError) else "source"
+            kind = "store" if isinstance(error, OutageError) else "policy" if isinstance(error, AccessError) else "source"
             self._instruments.log("work.down", lane=self._name, what=kind, error=str(error))
         await self.outage.wait(error)

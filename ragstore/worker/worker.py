@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from ragstore.contracts import Feed
-from ragstore.errors import IndexLockedError
+from ragstore.errors import AccessError, IndexLockedError
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.recover import recover_idle
 from ragstore.ingest.repair import mend_losses
@@ -124,11 +124,11 @@ class Worker:
 
     async def _list(self, *, allow_mass_delete: bool, passing: tuple[type[Exception], ...] = Passing) -> None:
         while not self._stop.is_set():
-            policy = self._parts.policy.fingerprint
             wanted = self._list_now.is_set()
             self._list_now.clear()
             self._lists = True
             try:
+                policy = self._parts.policy.fingerprint
                 self.held_back = await self._reconcile(allow_mass_delete=allow_mass_delete)
             except IndexLockedError as error:
                 # It may have begun before what we want to find, or be of a worker that died: ours follows when the lease is free.
@@ -188,13 +188,17 @@ class Worker:
         parts = [self._listing, *(each.outage for each in self._followers), *(lane.outage for lane in self._lanes)]
         outages = [outage.reason for outage in parts if outage.is_on]
         depth = await asyncio.to_thread(self._parts.ledger.work.depth)
+        is_idle = not depth and not any(lane.busy for lane in self._lanes)
+        if is_idle:
+            await self._note_policy()
+        try:
+            if await asyncio.to_thread(policy_changed, self._parts) and is_idle:
+                self._list_now.set()
+        except AccessError as error:  # a file of the policy is being edited: nobody is shown anything until it can be read again
+            outages.append(str(error))
         self._instruments.depth(depth)
         self._instruments.quarantined(len(await asyncio.to_thread(self._parts.ledger.quarantine.all)))
         await asyncio.to_thread(self._state.note, outages=outages, held_back=self.held_back)
-        if not depth and not any(lane.busy for lane in self._lanes):
-            await self._note_policy()
-            if await asyncio.to_thread(policy_changed, self._parts):
-                self._list_now.set()
 
     async def _note_policy(self) -> None:
         """All that the latest listing found is applied: the access columns in the store are those of the policy under which it was made."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from ragstore.index import AsyncIndex
 from ragstore.ingest.report import SyncReport
@@ -16,9 +17,9 @@ from tests.support.sources import Wrapped
 from tests.support.workspace import Workspace, texts
 
 
-def followed(base: Path) -> Workspace:
+def followed(base: Path, **sections: Any) -> Workspace:
     """A workspace whose feed the test speaks through, and whose source it can hurt."""
-    work = Workspace(base)
+    work = Workspace(base, **sections)
     work.sections["source"]["feed"] = "watch"
     work.connectors.source_wrapper = Wrapped
     return work
@@ -73,3 +74,7 @@ async def has(index: AsyncIndex, query: str, text: str) -> bool:
 
 async def has_nothing(index: AsyncIndex, query: str, who: str) -> bool:
     return await finds(index, query, who) == []
+
+
+async def is_in_step(index: AsyncIndex) -> bool:
+    return not await index.verify()

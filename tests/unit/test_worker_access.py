@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ragstore.errors import AccessError
 from ragstore.models import FetchedBlob
-from tests.support.following import eventually, finds, followed, following, has, has_nothing, settled, until
+from ragstore.worker import worker
+from ragstore.worker.state import read_state
+from tests.support.following import eventually, finds, followed, following, has, has_nothing, is_in_step, settled, until
 from tests.support.workspace import Workspace
 
 
@@ -103,3 +106,33 @@ async def test_access_that_is_taken_away_while_content_is_read_does_not_come_bac
         assert await finds(index, "alpha", "bob") == []
         assert await finds(index, "alpha", "ada") == ["alpha other words"]
         assert not await index.verify()
+
+
+async def test_a_policy_that_cannot_be_read_for_a_while_is_waited_for_and_shows_nothing_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_BEAT_SECONDS", 0.05)
+    rules = tmp_path / "rules.toml"
+    rules.write_text('"*" = ["staff"]\n')
+    work = followed(tmp_path, access={"mode": "groups", "rules": "rules.toml", "principals": "principals.json"})
+    work.write("a.txt", "alpha words", allow=None)
+    async with following(work) as (index, feed, _source):
+        ledger = index._assembly.ledger
+
+        def ails() -> bool:
+            state = read_state(ledger)
+            return state is not None and "rules.toml" in str(state["outages"])
+
+        await until(lambda: not ledger.work.depth())
+        rules.write_text('"*" = ["half a li')
+        await until(ails)
+        work.write("b.txt", "alpha news", allow=None)
+        feed.tell("b.txt")
+        await until(lambda: ledger.cursors.get(feed.name) == str(len(feed.events)))
+        with pytest.raises(AccessError):
+            await finds(index, "alpha", "bob")
+        rules.write_text('"*" = ["board"]\n')
+        await eventually(lambda: has(index, "alpha", "alpha news"))
+        await until(lambda: not ails())
+        assert await finds(index, "alpha", "bob") == []
+        await eventually(lambda: is_in_step(index))
