@@ -13,6 +13,7 @@ from ragstore.ingest.budget import ByteBudget
 from ragstore.ingest.content import ContentReader, Generation
 from ragstore.ingest.parts import Parts, columns_hash
 from ragstore.ingest.plan import Plan, Planned
+from ragstore.ingest.reach import Reach
 from ragstore.ingest.recover import recover
 from ragstore.ingest.report import Clocked
 from ragstore.ingest.supply import VectorSupply
@@ -47,6 +48,7 @@ class Applier:
         self._supply = VectorSupply(parts.embedder, parts.ledger.vectors(parts.embedder.fingerprint), clock)
         self._content = ContentReader(parts, self._supply, self._swapper)
         self._adopter = Adopter(parts, donors)
+        self._reach = Reach()
         self._budget = ByteBudget(_BYTES_AT_ONCE)
 
     async def close(self) -> None:
@@ -138,7 +140,7 @@ class Applier:
     async def _read(self, item: Planned) -> None:
         began = time.time()
         source = self._parts.source_of(item.state.id)
-        fetched = await source.fetch(item.state.id.path, self._parts.spool) if source else None
+        fetched = await self._reach.fetch(source, item.state.id.path, self._parts.spool) if source else None
         if fetched is None:
             return  # gone since the listing; the next pass deletes it
         try:
@@ -286,7 +288,7 @@ class Applier:
         async def one(known: KnownBlob) -> None:
             source = self._parts.source_of(known.id)
             try:
-                if source is None or await source.state(known.id.path) is None:
+                if source is None or await self._reach.state(source, known.id.path) is None:
                     gone.append(known)
             except PoisonError:
                 return  # it is there, whatever is wrong with it; the next pass says so
@@ -342,7 +344,7 @@ class Applier:
 
     async def _state(self, listed: BlobState) -> BlobState | None:
         source = self._parts.source_of(listed.id)
-        return await source.state(listed.id.path) if source else None
+        return await self._reach.state(source, listed.id.path) if source else None
 
     def _warn(self, state: BlobState) -> None:
         self._report.warn(state.id.name, tuple(self._parts.policy.problems(state.access)))

@@ -13,6 +13,7 @@ from ragstore.ingest.apply import Applier
 from ragstore.ingest.folders import read_new_folders
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.plan import Baseline, Plan, compare
+from ragstore.ingest.reach import Reach
 from ragstore.ingest.recover import recover
 from ragstore.ingest.report import Clocked
 from ragstore.ingest.sync import policy_changed, too_large
@@ -95,7 +96,7 @@ async def narrow_now(parts: Parts, blobs: Iterable[BlobId]) -> None:
 
 
 async def _look(parts: Parts, blobs: Sequence[BlobId]) -> Looked:
-    looked = Looked()
+    looked, reach = Looked(), Reach()
     pending = iter(blobs)
 
     async def lane() -> None:
@@ -104,7 +105,7 @@ async def _look(parts: Parts, blobs: Sequence[BlobId]) -> Looked:
             if source is None:
                 continue  # configured no more since the event came: what becomes of it, a listing decides
             try:
-                state = await source.state(blob.path)
+                state = await reach.state(source, blob.path)
             except TransientError as error:
                 looked.unclear[blob] = error
             except PoisonError as error:
