@@ -32,8 +32,13 @@ class Finding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
     target: str
-    """Where it leads in the end, relative to the root; where that is outside, an absolute place, which no path is."""
+    """Where it leads in the end, relative to the root, which is empty; where that is outside, an absolute place, which no path is."""
     to_folder: bool
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether it leads to the root, or to something below it."""
+        return not os.path.isabs(self.target)  # noqa: PTH117 - plain strings
 
 
 @dataclass(slots=True)
@@ -108,7 +113,7 @@ class Places:
         """The path with the links on its way replaced as they were known: the link itself may be gone by now."""
         for above in _above(rel):
             if (link := self._links.get(above)) is not None:
-                return link.target + rel[len(above) :] if not os.path.isabs(link.target) else None  # noqa: PTH117 - plain strings
+                return (link.target + rel[len(above) :]).removeprefix("/") if link.is_inside else None
         return rel if rel not in {".", ".."} and not rel.startswith("../") else None
 
     def _is_lost(self, rel: str, notice: Notice) -> bool:
@@ -167,11 +172,12 @@ class Places:
             touched.files.setdefault(rel, now)
             if (old is not None and old.to_folder) or (new is not None and new.to_folder):
                 touched.folders.setdefault(rel, now)
-            if old is not None and old.to_folder and old.target in self._folders:
-                # The library takes the watch off the folder together with that of the link, which is the same one.
+            if old is not None and old.to_folder and (old.target in self._folders or not old.target or not old.is_inside):
+                # The library takes the watch off the folder together with that of the link, which is the same one, or goes on to name
+                # what happens there by the link. What is outside may contain the root, or lead back into it.
                 raise FeedGapError(
-                    f"the link {rel!r} to a folder changed, and with it the watch over {old.target!r} was lost; run `ragstore index`, "
-                    "a worker lists the folder by itself"
+                    f"the link {rel!r} to a folder changed, and with it the watch over {old.target or self.root!r} was lost; "
+                    "run `ragstore index`, a worker lists the folder by itself"
                 )
 
     def _reach_through_links(self, links: Mapping[str, _Link], touched: _Touched) -> None:
@@ -235,7 +241,7 @@ class Places:
 
     def _read(self, rel: str) -> _Link:
         place = os.path.realpath(self._place(rel))
-        below = self._below_root(place)
+        below = "" if place == self.root else self._below_root(place)
         return _Link(target=place if below is None else below, to_folder=os.path.isdir(place))  # noqa: PTH112 - plain strings
 
     def _place(self, rel: str) -> str:

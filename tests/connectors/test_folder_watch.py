@@ -284,3 +284,33 @@ async def test_a_link_to_a_folder_that_goes_is_a_gap_because_its_target_is_watch
     await feed.head()
     target.write_text("y")
     await said(feed, ("content", "real/t.md"))
+
+
+@pytest.mark.parametrize("target", [".", ".."])
+@pytest.mark.parametrize("act", ["remove the link", "move the folder that it is in"])
+async def test_a_link_to_a_folder_above_that_goes_is_a_gap_because_the_root_is_watched_no_longer(
+    root: Path, start: Start, target: str, act: str
+) -> None:
+    write(root / "in" / "t.md")
+    feed = await start()
+    link = root / "in" / "up"
+    link.symlink_to(root / target)
+    await said(feed, ("gone", "in/up"))
+    if act == "remove the link":
+        link.unlink()
+    else:
+        (root / "in").rename(root / "moved")
+    await gap(feed, "ragstore index")
+    await feed.head()
+    write(root / "r.md")
+    await said(feed, ("content", "r.md"))
+
+
+async def test_changes_that_are_noticed_through_a_link_to_the_root_are_told_under_their_own_paths(root: Path, start: Start) -> None:
+    write(root / "in" / "t.md")
+    feed = await start()
+    (root / "in" / "up").symlink_to("..")
+    await said(feed, ("gone", "in/up"))
+    write(root / "r.md")
+    write(root / "in" / "t.md", "y")
+    await said(feed, ("content", "r.md"), ("content", "in/t.md"))
