@@ -48,6 +48,9 @@ class Condition:
     parameters: tuple[object, ...]
 
 
+EVERY_ROW: Final = Condition(sql="TRUE", parameters=())
+
+
 def where(expression: Filter) -> Condition:
     """The condition; `TRUE` for every row and `FALSE` for none. Raises `ConfigError` for more values than a statement can have."""
     parameters: list[object] = []

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from ragstore_pgvector.estimates import HAS_INDEX
 from ragstore_pgvector.schema import TYPES
-from ragstore_pgvector.searching import HAS_INDEX
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic

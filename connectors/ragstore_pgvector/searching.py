@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ragstore.models import Match
+from ragstore_pgvector.filters import EVERY_ROW, Condition
 from ragstore_pgvector.schema import vector_text
 from ragstore_pgvector.strings import original
 
@@ -15,82 +17,90 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ragstore_pgvector.connection import Connection
-    from ragstore_pgvector.filters import Condition
+    from ragstore_pgvector.estimates import Estimates
     from ragstore_pgvector.names import Names
 
-_CANDIDATES: Final = (100, 8)
-"""At least so many, and so many times the limit, are taken from the index and sorted: it gives them in nearly their order."""
 _BREADTH: Final = (200, 400)
-"""`hnsw.ef_search` without a filter and with one. Measured at 100 thousand rows: under a filter that admits half of them, all of some
-topics, 200 finds 0.97 of the ten nearest, and 400 0.99."""
+"""`hnsw.ef_search` without a filter and with one, the least that is asked for."""
+_CANDIDATES: Final = (100, 400)
+"""As many of the nearest rows, and more, are taken from the index, without a filter and with one."""
+_AMPLE: Final = 4
+"""Times the limit: so many admitted rows should be among them."""
+_ENOUGH: Final = 2
+"""Times the limit: so few admitted rows among them are still enough. The index loses some of the last of its nearest, not of the first."""
 _MOST: Final = 1_000
 """What `hnsw.ef_search` takes."""
+_MOST_CANDIDATES: Final = 4_000
+"""To have more of them from the index takes longer than to compare all the rows that the filter admits."""
 
-HAS_INDEX: Final = (
-    "EXISTS (SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam "
-    "WHERE i.indrelid = to_regclass(%s::text) AND a.amname = 'hnsw' AND i.indisvalid)"
-)
-"""Its parameter is the table."""
 # A vector of zeros has no cosine; it counts as 0, as a right angle does. No index gives this order, so that each row is compared.
 _EXACT: Final = (
-    f"WITH counted AS MATERIALIZED (SELECT CASE WHEN {HAS_INDEX} "
-    "THEN (SELECT count(*) FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT %s) AS seen) ELSE 0 END AS admitted) "
-    "SELECT counted.admitted, near.* FROM counted LEFT JOIN LATERAL ("
     "SELECT chunk_id, document_id, text, coalesce(nullif(vector {cosine} %s::{vector}, 'NaN'), 1) AS distance FROM {table} "
-    "WHERE {condition} AND (SELECT admitted FROM counted) <= %s ORDER BY distance, chunk_id LIMIT %s) AS near ON TRUE"
+    "WHERE {condition} ORDER BY distance, chunk_id LIMIT %s"
 )
 _SETTINGS: Final = (
     b"SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', %s, true), "
-    b"set_config('hnsw.max_scan_tuples', '40000', true)"
+    b"set_config('hnsw.max_scan_tuples', '40000', true), set_config('hnsw.scan_mem_multiplier', '4', true)"
 )
+# The filter is asked of the nearest rows, not the index for rows under the filter: then it is known how many of them it admits.
 _APPROXIMATE: Final = (
-    "SELECT near.* FROM (SELECT chunk_id, document_id, text, vector {cosine} %s::{vector} AS distance FROM {table} "
-    "WHERE {condition} ORDER BY vector {cosine} %s::{vector} LIMIT %s) AS near ORDER BY distance, chunk_id LIMIT %s"
+    "SELECT chunk_id, document_id, text, coalesce(nullif(distance, 'NaN'), 1) AS distance, count(*) OVER () FROM ("
+    "SELECT chunk_id, document_id, text, vector {cosine} %s::{vector} AS distance, {condition} AS admitted FROM {table} "
+    "ORDER BY vector {cosine} %s::{vector} LIMIT %s) AS near WHERE admitted ORDER BY distance, chunk_id LIMIT %s"
 )
-_ALL: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nearest:
     """A search for the nearest rows by cosine.
 
-    The rule (design: filtered search): count the rows that the filter admits; search exactly where they are few; where they are many,
-    search approximately, and exactly after all if that did not fill the limit.
+    The rule (design: filtered search): where the filter admits few rows, compare all of them. Where it seems to admit many, ask the index
+    for the nearest rows of all, and how many of these are admitted; if those are few, because what is admitted lies elsewhere, compare all
+    admitted rows after all. An index that is asked under such a filter gives up on the way, and what it has by then is not the nearest.
     """
 
     vector: NDArray[np.float32]
     condition: Condition
     limit: int
     exact_below: int
+    estimates: Estimates
 
     async def run(self, connection: Connection, names: Names) -> list[Match]:
-        """The best `min(limit, rows admitted)` rows, best first. One trip to the server, or two where an index is asked."""
-        few = max(self.exact_below, self.limit)
-        counted, found = await self._exactly(connection, names, few)
-        if counted <= few:
-            return found
-        found = await self._approximately(connection, names)
-        if len(found) < self.limit:
-            _, found = await self._exactly(connection, names, _ALL)
-        return found
+        """The best `min(limit, rows admitted)` rows, best first. One trip to the server for most, two where an index was of no help."""
+        candidates = await self._candidates(connection, names)
+        found = None if candidates is None else await self._approximately(connection, names, candidates)
+        return await self._exactly(connection, names) if found is None else found
 
-    async def _exactly(self, connection: Connection, names: Names, few: int) -> tuple[int, list[Match]]:
-        """How many rows are admitted, counted up to `few` + 1 where there is an index, and the matches unless they are more."""
+    async def _candidates(self, connection: Connection, names: Names) -> int | None:
+        """How many of the nearest rows are to be taken from the index; None where it is not to be asked."""
+        if not await self.estimates.indexed(connection, names):
+            return None
+        admitted = await self.estimates.admitted(connection, names, self.condition)
+        if admitted <= max(self.exact_below, self.limit):
+            return None
+        rows = await self.estimates.admitted(connection, names, EVERY_ROW)
+        wanted = max(_CANDIDATES[self._filtered], math.ceil(_AMPLE * self.limit * rows / admitted))
+        return wanted if wanted <= _MOST_CANDIDATES else None
+
+    async def _exactly(self, connection: Connection, names: Names) -> list[Match]:
         statement = names.sql(_EXACT, condition=self.condition.sql)
-        values = self.condition.parameters
-        found = await _all(connection, statement, (names.table, *values, few + 1, vector_text(self.vector), *values, few, self.limit))
-        return found[0][0], matches((row[1:] for row in found if row[1] is not None), by_distance=True)
+        found = await _all(connection, statement, (vector_text(self.vector), *self.condition.parameters, self.limit))
+        return matches(found, by_distance=True)
 
-    async def _approximately(self, connection: Connection, names: Names) -> list[Match]:
-        least, times = _CANDIDATES
-        candidates = max(least, times * self.limit)
-        breadth = _BREADTH[self.condition.sql != "TRUE"]
+    async def _approximately(self, connection: Connection, names: Names, candidates: int) -> list[Match] | None:
+        """The matches; None where too few of the candidates are admitted to say that no other row is nearer."""
         query, values = vector_text(self.vector), self.condition.parameters
         statement = names.sql(_APPROXIMATE, condition=self.condition.sql)
         async with connection.pipeline(), connection.transaction():
-            await connection.execute(_SETTINGS, (str(min(max(breadth, candidates), _MOST)),))
+            await connection.execute(_SETTINGS, (str(min(max(_BREADTH[self._filtered], candidates), _MOST)),))
             found = await _all(connection, statement, (query, *values, query, candidates, self.limit))
-        return matches(found, by_distance=True)
+        if not found or found[0][-1] < _ENOUGH * self.limit:
+            return None
+        return matches((row[:-1] for row in found), by_distance=True)
+
+    @property
+    def _filtered(self) -> bool:
+        return self.condition != EVERY_ROW
 
 
 def matches(found: Iterable[Sequence[Any]], *, by_distance: bool = False) -> list[Match]:

@@ -16,6 +16,7 @@ from ragstore.filters import Filter, Never, simplify
 from ragstore.models import Match, Row, RowKey
 from ragstore_pgvector import maintenance
 from ragstore_pgvector.commits import carry_out, steps
+from ragstore_pgvector.estimates import Estimates
 from ragstore_pgvector.filters import where
 from ragstore_pgvector.full_text import BestText, Sizes
 from ragstore_pgvector.names import Names, Precision
@@ -39,8 +40,8 @@ class PgvectorStore(Store):
     - `schema`: where the tables are; it is made if need be.
     - `precision`: "f16" halves the vectors (`halfvec`); what comes back is rounded to three digits.
     - `ann_from`: from this many rows on, `maintain` builds an approximate index (HNSW); until then every search is exact.
-    - `exact_below`: with that index, a search whose filter admits at most this many rows is still exact. Approximate search under a narrow
-      filter loses most of what it should find, silently.
+    - `exact_below`: with that index, a search whose filter seems to admit at most this many rows is still exact, and so is one under a
+      wider filter that admits few of the nearest rows: an approximate search would lose most of what it should find, silently.
     - `pool_size`: connections in use at a time, but for long results.
     """
 
@@ -74,6 +75,7 @@ class PgvectorStore(Store):
         self._exact_below = exact_below
         self._ann_from = ann_from
         self._sizes: Sizes | None = None
+        self._estimates = Estimates()
 
     @override
     async def apply(self, writes: Sequence[Write]) -> None:
@@ -102,7 +104,7 @@ class PgvectorStore(Store):
             text = BestText(text=query.text, condition=condition, limit=limit)
             return await self._collection.read(partial(self._by_text, text)) or []
         self._check([query.vector])
-        nearest = Nearest(vector=query.vector, condition=condition, limit=limit, exact_below=self._exact_below)
+        nearest = Nearest(vector=query.vector, condition=condition, limit=limit, exact_below=self._exact_below, estimates=self._estimates)
         return await self._collection.read(nearest.run) or []
 
     @override
@@ -121,6 +123,7 @@ class PgvectorStore(Store):
     async def maintain(self, *, force: bool = False) -> None:
         await self._collection.read(partial(maintenance.maintain, ann_from=self._ann_from, force=force))
         self._sizes = None
+        self._estimates.forget()
 
     @override
     async def expunge(self) -> Expunged:
@@ -138,6 +141,7 @@ class PgvectorStore(Store):
     @override
     async def drop(self) -> None:
         await self._collection.drop()
+        self._estimates.forget()
 
     @override
     async def close(self) -> None:

@@ -101,7 +101,7 @@ async def test_the_nearest_are_found_under_any_share_whether_of_topics_or_at_ran
                 best = {CLUSTERED[position].chunk_id for position in np.argsort(-cosines)[:10].tolist()}
                 hits, wanted = hits + len(best & {match.chunk_id for match in found}), wanted + len(best)
                 assert [match.score for match in found] == sorted((match.score for match in found), reverse=True)
-            assert hits / wanted >= (0.98 if exact_below else 0.8), share
+            assert hits / wanted >= 0.98, share
 
 
 async def test_a_scan_that_ends_too_early_is_followed_by_an_exact_search(indexed: str, monkeypatch: pytest.MonkeyPatch) -> None:
