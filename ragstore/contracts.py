@@ -202,6 +202,8 @@ class StoreCapabilities:
     immediate: bool = True
     """A write that returns is visible to the next search of every process. Without it `keys` and `search` lag behind for seconds: `verify`
     waits for a while, and retrieval, which asks the ledger of every hit, shows less than there is but never what was taken away."""
+    lag_seconds: float = 20.0
+    """So long `verify` waits at most, where writes are not immediate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -92,6 +92,7 @@ class PineconeStore(Store):
         self._name = f"{namespace}.{collection}"
         self._concurrency = concurrency
         self._wait_seconds = wait_seconds
+        self.capabilities = replace(self.capabilities, lag_seconds=wait_seconds)
         self._namespaces: _Namespaces | None = None
 
     @override

@@ -41,20 +41,22 @@ class Differences:
         return {"missing": sorted(self.missing), "stale": sorted(self.stale), "orphaned": sorted(self.orphaned)}
 
 
-async def verify(parts: Parts, *, settle: float = 20.0) -> Differences:
+async def verify(parts: Parts) -> Differences:
     """Compare everything with everything; reads keys only, no content and no vectors.
 
-    A store that shows writes of other processes only after a while is asked again for so many seconds as long as it differs.
+    A store that shows writes of other processes only after a while is asked again as long as it differs, for its `lag_seconds`.
     """
     sources = Differences()
     await _compare_sources(parts, sources)
-    until = time.monotonic() + (0 if parts.store.capabilities.immediate else settle)
+    store = parts.store.capabilities
+    lag = 0.0 if store.immediate else store.lag_seconds
+    until = time.monotonic() + lag
     while True:
         found = Differences(missing=[*sources.missing], stale=[*sources.stale], orphaned=[*sources.orphaned])
         await _compare_store(parts, found)
         if len(found) == len(sources) or time.monotonic() >= until:
             return found
-        await asyncio.sleep(min(settle / 10, 2.0))
+        await asyncio.sleep(min(lag / 10, 2.0))
 
 
 async def _compare_sources(parts: Parts, found: Differences) -> None:

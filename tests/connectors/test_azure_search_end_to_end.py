@@ -20,7 +20,7 @@ from tests.support.workspace import Workspace, paragraphs, texts
 @pytest.fixture
 def work(tmp_path: Path, search_service: AzureSearch) -> Workspace:
     work = Workspace(tmp_path)
-    work.sections["store"] = {"type": "azure-search", "endpoint": search_service.url, "key_env": KEY_VARIABLE}
+    work.sections["store"] = {"type": "azure-search", "endpoint": search_service.url, "key_env": KEY_VARIABLE, "settle": 3}
     return work
 
 

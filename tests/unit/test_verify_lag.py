@@ -20,9 +20,9 @@ from tests.support.workspace import Workspace, paragraphs
 class Lagging(CrashingStore):
     """Shows no key at the first `lags` times that it is asked for all of them."""
 
-    def __init__(self, store: Store, *, lags: int, immediate: bool) -> None:
+    def __init__(self, store: Store, *, lags: int, immediate: bool, settle: float) -> None:
         super().__init__(store, before=lambda _writes: None, after=lambda _writes: None)
-        self.capabilities = replace(store.capabilities, immediate=immediate)
+        self.capabilities = replace(store.capabilities, immediate=immediate, lag_seconds=settle)
         self.lags = lags
 
     @override
@@ -44,7 +44,7 @@ async def test_differences_of_a_store_that_lags_are_waited_for(
     stores: list[Lagging] = []
 
     def wrap(store: Store) -> Store:
-        stores.append(Lagging(store, lags=0, immediate=immediate))
+        stores.append(Lagging(store, lags=0, immediate=immediate, settle=settle))
         return stores[-1]
 
     work.connectors.wrapper = wrap
@@ -54,5 +54,5 @@ async def test_differences_of_a_store_that_lags_are_waited_for(
         stores[-1].lags = lags
         began = time.monotonic()
         parts = index._assembly.writing()
-        assert bool(await verify(parts, settle=settle)) is not clean
+        assert bool(await verify(parts)) is not clean
         assert time.monotonic() - began < 19

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,7 @@ class AzureSearchStore(Store):
         settle: float = 10.0,
     ) -> None:
         self._dimensions = dimensions
+        self.capabilities = replace(self.capabilities, lag_seconds=settle)
         self._connection = Connection(endpoint=endpoint, key_env=key_env, timeout=timeout)
         name = index_name(index, collection)
         self._service = Service(self._connection, name, dimensions=dimensions, semantic=semantic, patience=self.patience)
