@@ -13,7 +13,6 @@ from typing import Any, Final
 import pytest
 
 from ragstore.contracts import Store
-from ragstore.ingest.verify import verify
 from ragstore.plugins import build
 from tests.fakes.azure_search import AzureSearch
 from tests.fakes.pinecone import PineconeServer
@@ -27,10 +26,11 @@ REAL: Final = tuple(kind for kind in KINDS if kind != "memory")
 
 @contextmanager
 def section(kind: str, *, folder: Path, server: Callable[[], str], dimensions: int = 64) -> Iterator[dict[str, Any]]:
-    """What stands under `[store]`; `server` gives the URL of a PostgreSQL, and is asked only where one is wanted."""
+    """What stands under `[store]`; `server` gives the URL of a PostgreSQL, and is asked only where one is wanted.
+
+    Those that may lag are waited for a second: what tests take away behind their back does not come by itself.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        # Where a store may lag, `verify` waits; what is lost here does not come by itself.
-        patch.setitem(verify.__kwdefaults__ or {}, "settle", 1.0)
         match kind:
             case "memory":
                 yield {"type": kind, "namespace": uuid.uuid4().hex}
@@ -42,12 +42,12 @@ def section(kind: str, *, folder: Path, server: Callable[[], str], dimensions: i
             case "azure-search":
                 with AzureSearch() as service:
                     patch.setenv(KEY_VARIABLE, service.key)
-                    yield {"type": kind, "endpoint": service.url, "key_env": KEY_VARIABLE}
+                    yield {"type": kind, "endpoint": service.url, "key_env": KEY_VARIABLE, "settle": 1}
                 assert service.broken == []
             case "pinecone":
                 patch.setenv("PINECONE_API_KEY", "secret")
                 with PineconeServer(dimension=dimensions) as pinecone:
-                    yield {"type": kind, "index": "ragstore", "endpoint": pinecone.host, "wait_seconds": 2}
+                    yield {"type": kind, "index": "ragstore", "endpoint": pinecone.host, "wait_seconds": 1}
             case _:
                 pytest.fail(f"tests/support/stores.py does not know how to run a store of type {kind!r}")
 
