@@ -134,9 +134,12 @@ class Index:
         filter: str | None = None,
         fusion: Literal["max-norm", "rrf"] = "max-norm",
         per_blob: int | None = None,
+        legs: Literal["both", "vector", "text"] = "both",
     ) -> list[Hit]:
         """See `AsyncIndex.search`."""
-        return self._loop.run(self._index.search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob))
+        return self._loop.run(
+            self._index.search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob, legs=legs)
+        )
 
     def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
         """See `AsyncIndex.chunk`."""

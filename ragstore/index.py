@@ -239,13 +239,16 @@ class AsyncIndex:
         filter: str | None = None,
         fusion: Literal["max-norm", "rrf"] = "max-norm",
         per_blob: int | None = None,
+        legs: Literal["both", "vector", "text"] = "both",
     ) -> list[Hit]:
         """Up to `limit` hits that this principal may read, best first. See `ragstore.retrieval.Retriever.search`.
 
         Raises `StoreDamagedError` where the store has lost its rows: that is another answer than finding nothing.
         """
         hits = await self._ask(
-            lambda retriever: retriever.search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob)
+            lambda retriever: retriever.search(
+                query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob, legs=legs
+            )
         )
         if not hits:
             await self._refuse_lost_rows()
