@@ -14,9 +14,10 @@ from ragstore.worker.state import read_state
 async def overview(assembly: Assembly, *, last_sync: float | None) -> dict[str, Any]:
     """Counts, feeds, embedder, store. `last_sync` is when the last pass ended, in seconds since the epoch."""
     ledger, settings = assembly.ledger, assembly.settings
-    counts = ledger.documents.counts()
     holding = assembly.holding()
     store = await assembly.store(holding).stats() if holding else None
+    # After the store, which takes a moment to open: beside a worker, what is indexed and what waits must be of about the same time.
+    counts = ledger.documents.counts()
     failures = [failure for failure in ledger.quarantine.all().values() if not failure.dismissed]
     return {
         "blobs": counts.get("live", 0) + counts.get("stale", 0),
