@@ -159,6 +159,10 @@ class Index:
         """See `AsyncIndex.readers`."""
         return self._loop.run(self._index.readers(blob))
 
+    def contents(self, *, principal: Principal) -> dict[str, list[str]]:
+        """See `AsyncIndex.contents`."""
+        return self._loop.run(self._index.contents(principal=principal))
+
     def status(self) -> dict[str, Any]:
         """See `AsyncIndex.status`."""
         return self._loop.run(self._index.status())

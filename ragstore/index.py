@@ -35,7 +35,7 @@ from ragstore.overview import overview, quarantined
 from ragstore.prompting import PromptBuilder
 from ragstore.retrieval import AuditLog, Freshness, Observer, Retriever
 from ragstore.retrieval.record import observe_all
-from ragstore.retrieval.standing import Standing, find, readers, standing
+from ragstore.retrieval.standing import Standing, contents, find, readers, standing
 from ragstore.worker import Worker
 from ragstore.worker.state import read_state
 
@@ -314,6 +314,14 @@ class AsyncIndex:
     def _readers(self, blob: str) -> list[tuple[Principal, bool]]:
         known = find(self._assembly.ledger.documents, blob)
         return readers(known, self._assembly.policy, self._assembly.principals.all(), fresh=self._is_fresh(known))
+
+    async def contents(self, *, principal: Principal) -> dict[str, list[str]]:
+        """The blobs that this principal is shown, `container/path`, with the ids of their chunks in document order."""
+        return await asyncio.to_thread(self._contents, principal)
+
+    def _contents(self, principal: Principal) -> dict[str, list[str]]:
+        documents = self._assembly.ledger.documents
+        return contents(documents, self._assembly.policy, principal, is_fresh=self._is_fresh)
 
     def _is_fresh(self, known: KnownBlob) -> bool:
         ledger = self._assembly.ledger

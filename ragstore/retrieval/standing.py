@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,3 +76,14 @@ def readers(known: KnownBlob, policy: Policy, principals: Iterable[Principal], *
     attributes = [AccessAttributes.from_json(text) for text in sorted({known.access, known.current_access})]
     serves = known.serves and fresh
     return [(one, serves and all(policy.grants(one, each) for each in attributes)) for one in principals]
+
+
+def contents(documents: Documents, policy: Policy, principal: Principal, *, is_fresh: Callable[[KnownBlob], bool]) -> dict[str, list[str]]:
+    """The blobs that a principal is shown, by name, with the ids of their chunks in document order; by name sorted."""
+    known = sorted(documents.known().values(), key=lambda one: (one.id.name, one.id.account))
+    shown = [one for one in known if any(may for _, may in readers(one, policy, [principal], fresh=is_fresh(one)))]
+    chunks = documents.chunks_of([one.document_id for one in shown])
+    found: dict[str, list[str]] = {}
+    for one in shown:
+        found.setdefault(one.id.name, []).extend(record.chunk_id for record in chunks[one.document_id])
+    return found
