@@ -33,6 +33,10 @@ class ConfigError(RagstoreError):
     """The set-up is wrong: stop and let a person change it (exit code 2)."""
 
 
+class QueryError(ConfigError):
+    """The question is wrong, and not the set-up. The message speaks of nothing else, so whoever asked may be told it."""
+
+
 class IndexLockedError(ConfigError):
     """Another process is writing to this index."""
 

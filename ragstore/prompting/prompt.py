@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ragstore.errors import ConfigError
+from ragstore.errors import QueryError
 from ragstore.models import Hit, Prompt
 from ragstore.prompting.budget import Budget, Rendered
 from ragstore.prompting.sources import Passage, boundary_for, cite, number
@@ -29,11 +29,11 @@ class PromptBuilder:
 
         - Hits are taken in their order as far as they fit; adjoining chunks of a blob become one source.
         - Without hits the messages say that there are no sources, and nothing about why.
-        - Raises `ConfigError` for a blank query, and where the limit leaves no room for the question or for any source.
+        - Raises `QueryError` for a blank query, and where the limit leaves no room for the question or for any source.
         """
         question = query.encode("utf-8", "replace").decode("utf-8").replace("\0", " ").strip()
         if not question:
-            raise ConfigError("the query is blank: say what to look for")
+            raise QueryError("the query is blank: say what to look for")
         boundary = boundary_for(question, hits)
 
         def render(found: Sequence[Passage]) -> Rendered:
@@ -42,9 +42,9 @@ class PromptBuilder:
 
         filled = Budget(limit=max_tokens, render=render, count=lambda text: self._count_tokens([text])[0]).fill(hits)
         if filled.tokens > max_tokens:
-            raise ConfigError(f"instructions and question alone take {filled.tokens} tokens: raise max_tokens above {max_tokens}")
+            raise QueryError(f"instructions and question alone take {filled.tokens} tokens: raise max_tokens above {max_tokens}")
         if hits and not filled.passages:
-            raise ConfigError(f"max_tokens = {max_tokens} leaves no room for any source: raise it")
+            raise QueryError(f"max_tokens = {max_tokens} leaves no room for any source: raise it")
         system, user = filled.contents
         return Prompt(
             messages=({"role": "system", "content": system}, {"role": "user", "content": user}),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ragstore.contracts import Embedder, Store, TextQuery, VectorQuery
-from ragstore.errors import ConfigError, PoisonError, TransientError
+from ragstore.errors import PoisonError, QueryError, TransientError
 from ragstore.filters import Filter
 from ragstore.models import Match
 from ragstore.retrieval.fusion import Fusion, fuse
@@ -69,6 +69,7 @@ class Candidates:
     filter: Filter
     legs: Legs
     fusion: Fusion
+    vector_weight: float = 0.5
     sieve: Sieve | None = None
     """What it drops is as if it were not there: no score, no rank and no number depends on it. Without it, all matches are ranked."""
     degraded: bool = False
@@ -97,7 +98,7 @@ class Candidates:
         # Whatever shares a word with the query is also somewhere in a complete list of neighbours.
         self.exhausted = vector_complete or (vector is None and (text is None or text.complete))
         found = (leg.matches if leg else None for leg in (vector, text))
-        return fuse(*found, fusion=self.fusion, vector_complete=vector_complete)
+        return fuse(*found, fusion=self.fusion, vector_complete=vector_complete, vector_weight=self.vector_weight)
 
     async def _by_text(self, number: int) -> _Leg | None:
         if self.legs == "vector" or not self.store.capabilities.full_text:
@@ -145,11 +146,11 @@ async def embed_query(embedder: Embedder, query: str) -> NDArray[np.float32]:
 
 
 def check_legs(legs: Legs, store: Store) -> None:
-    """Raises `ConfigError` for legs that are unknown or that this store does not have."""
+    """Raises `QueryError` for legs that are unknown or that this store does not have."""
     if legs not in {"both", "vector", "text"}:
-        raise ConfigError(f"legs must be 'both', 'vector' or 'text', not {legs!r}")
+        raise QueryError(f"legs must be 'both', 'vector' or 'text', not {legs!r}")
     if legs == "text" and not store.capabilities.full_text:
-        raise ConfigError("this store has no full-text search: use legs = 'vector', or a store that has it")
+        raise QueryError("this store has no full-text search: use legs = 'vector', or a store that has it")
 
 
 def _shorten(embedder: Embedder, query: str, budget: int) -> str:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal, cast, get_args
+from typing import Final, Literal, Unpack, cast
 
 from ragstore.access.policy import Policy
 from ragstore.contracts import Embedder, Reranker, Store
-from ragstore.errors import AccessError, ConfigError
+from ragstore.errors import AccessError, QueryError
 from ragstore.filters import ALWAYS, Filter, Never, all_of, simplify
-from ragstore.models import CommittedChunk, Hit, Principal
+from ragstore.models import CommittedChunk, Hit, Principal, Row
 from ragstore.retrieval.candidates import Candidates, Legs, check_legs, larger
-from ragstore.retrieval.diversity import Selection
+from ragstore.retrieval.diversity import Selecting
 from ragstore.retrieval.door import Committed, Door, Freshness
 from ragstore.retrieval.expression import Expression, to_filter
-from ragstore.retrieval.fusion import Fusion
+from ragstore.retrieval.quality import Quality, Switches
 from ragstore.retrieval.record import Observer, Retrieval, now, query_hash
+from ragstore.retrieval.reordering import boosted, diverse
+from ragstore.retrieval.surroundings import Around, Widened, widened
 from ragstore.retrieval.syntax import parse
 
 MAX_LIMIT: Final = 1000
@@ -53,6 +55,8 @@ class Retriever:
         reranker: Reranker | None = None,
         freshness: Freshness | None = None,
         observe: Observer | None = None,
+        quality: Quality = Quality(),  # noqa: B008 - frozen
+        around: Around | None = None,
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -61,6 +65,8 @@ class Retriever:
         self._reranker = reranker
         self._freshness = freshness
         self._observe = observe
+        self._quality = quality
+        self._around = around
 
     async def search(
         self,
@@ -69,33 +75,45 @@ class Retriever:
         principal: Principal,
         limit: int = 8,
         filter: str | Expression | None = None,
-        fusion: Fusion = "max-norm",
         per_blob: int | None = None,
         legs: Legs = "both",
+        join: bool = True,
+        **switches: Unpack[Switches],
     ) -> list[Hit]:
         """Up to `limit` hits, best first; fewer only where no more can be found.
 
         - `filter` narrows what the principal may read (syntax: `retrieval.syntax`); it can never widen it.
         - `per_blob` is the most hits of one blob; of equal texts only one is returned.
+        - `switches` say what is other than configured for this query; see `Quality`. All of them work on permitted hits only.
+        - With `join`, the neighbours of a hit are joined to its text and its span; without, they come behind it as hits of their own,
+          beyond the limit.
         - Scores are comparable within one answer only: fused, those of the one leg that was asked, or the reranker's.
-        - Raises `ConfigError` for a blank query, a limit outside 1 to 1000 or a filter that does not parse, `AccessError` without a
+        - Raises `QueryError` for a blank query, a limit outside 1 to 1000 or a filter that does not parse, `AccessError` without a
           principal or where the policy or the ledger cannot be reached, `TransientError` where the store cannot.
         """
-        words = _checked(query, limit=limit, per_blob=per_blob, fusion=fusion)
+        words = _checked(query, limit=limit, per_blob=per_blob)
+        quality = replace(self._quality, **switches)
         check_legs(legs, self._store)
         wanted = parse(filter) if isinstance(filter, str) else filter
         door = self._door(principal, wanted)
         admitted = simplify(all_of((door.scope.filter, ALWAYS if wanted is None else to_filter(wanted)[0])))
         hits: list[Hit] = []
         if not isinstance(admitted, Never):
-            candidates = Candidates(store=self._store, embedder=self._embedder, query=words, filter=admitted, legs=legs, fusion=fusion)
-            if self._reranker is None:
-                hits = await _collect(candidates, door, limit=limit, per_blob=per_blob)
-            else:
-                pool = await _collect(candidates, door, limit=max(_RERANKED, limit), per_blob=None)
-                hits = await self._reranked(words, pool, limit=limit, per_blob=per_blob)
-        await self._record("search", door, admitted, hits, query=words)
-        return hits
+            candidates = Candidates(
+                store=self._store,
+                embedder=self._embedder,
+                query=words,
+                filter=admitted,
+                legs=legs,
+                fusion=quality.fusion,
+                vector_weight=quality.vector_weight,
+            )
+            hits = await self._best(candidates, door, quality, limit=limit, per_blob=per_blob)
+            door.tell()
+        found = await self._widened(hits, door, quality.neighbours)
+        shown = [part for each in found for part in (each.hit, *each.beside)]
+        await self._record("search", door, admitted, shown, query=words)
+        return [each.joined() for each in found] if join else shown
 
     async def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
         """One chunk by its id, or None: missing, not committed and forbidden look the same. Its score is 0.
@@ -114,10 +132,8 @@ class Retriever:
         found = (await door.look_up([chunk_id])).get(chunk_id)
         if found is None or not door.admits(found):
             return None
-        async for row in self._store.rows([found.document_id]):
-            if row.chunk_id == chunk_id:
-                return _hit(found, text=row.text, score=0.0)
-        return None
+        row = (await self._rows([found])).get(chunk_id)
+        return None if row is None else _hit(found, text=row.text, score=0.0)
 
     def _door(self, principal: Principal, wanted: Expression | None = None, *, by_store: bool = True) -> Door:
         scope = self._policy.filter_for(_asking(principal))
@@ -151,40 +167,92 @@ class Retriever:
         )
         await asyncio.to_thread(self._observe, record)
 
-    async def _reranked(self, query: str, pool: list[Hit], *, limit: int, per_blob: int | None) -> list[Hit]:
+    async def _best(self, candidates: Candidates, door: Door, quality: Quality, *, limit: int, per_blob: int | None) -> list[Hit]:
+        """Permitted hits in the order that reranker, recency and diversity give to a pool of those with the best scores."""
+        if self._reranker is None and not quality.reorders:
+            return await _collect(candidates, door, Selecting(limit=limit, per_blob=per_blob, near_duplicates=quality.near_duplicates))
+        size = max(_RERANKED, 2 * limit if quality.reorders else limit)
+        while True:
+            pool = await _collect(candidates, door, Selecting(limit=size))
+            hits = await self._reranked(candidates.query, pool)
+            if quality.half_life_days:
+                modified = {hit.chunk: chunk.modified for hit in hits if (chunk := door.known[hit.chunk]) and chunk.modified}
+                hits = boosted(hits, modified, half_life_days=quality.half_life_days, now=now())
+            selection = Selecting(limit=size, per_blob=per_blob, near_duplicates=quality.near_duplicates).begin()
+            for hit in hits:
+                selection.add(hit)
+            # A larger pool is no matter of cost but where each text of it is sent to a reranker.
+            if len(selection.hits) >= limit or len(pool) < size or self._reranker is not None:
+                break
+            size *= 2
+        if quality.mmr == 1:
+            return selection.hits[:limit]
+        rows = await self._rows([chunk for hit in selection.hits if (chunk := door.known[hit.chunk])])
+        vectors = {chunk_id: row.vector for chunk_id, row in rows.items()}
+        return await asyncio.to_thread(diverse, selection.hits, vectors, relevance=quality.mmr, limit=limit)
+
+    async def _reranked(self, query: str, pool: list[Hit]) -> list[Hit]:
         """The pool in the order of the reranker, which sees permitted texts only; a score that is no number goes last."""
         if self._reranker is None or not pool:
             return pool
         scores = await self._reranker.rerank(query, [hit.text for hit in pool])
         scored = [replace(hit, score=score if math.isfinite(score) else -math.inf) for hit, score in zip(pool, scores, strict=True)]
-        selection = Selection(limit=limit, per_blob=per_blob)
-        for hit in sorted(scored, key=lambda hit: -hit.score):
-            selection.add(hit)
-        return selection.hits
+        return sorted(scored, key=lambda hit: -hit.score)
+
+    async def _widened(self, hits: Sequence[Hit], door: Door, number: int) -> list[Widened]:
+        """The hits with up to so many neighbours on each side, which pass the door as they did. Raises `AccessError` as `search` does."""
+        if not number or not hits:
+            return [Widened(hit=hit, beside=()) for hit in hits]
+        if self._around is None:
+            raise QueryError("neighbours cannot be found here: nobody said in which order the chunks of a document stand")
+        try:
+            around = await asyncio.to_thread(self._around, [hit.chunk for hit in hits], number)
+        except Exception as error:
+            raise AccessError("the ledger cannot be reached, so nothing can be shown; try again when it is back") from error
+        asked = replace(door, by_store=False)  # with the same memory; of what no store proposes, none can leak
+
+        async def permitted(chunk_ids: Sequence[str]) -> Mapping[str, Hit]:
+            found = [chunk for chunk in (await asked.look_up(chunk_ids)).values() if asked.admits(chunk)]
+            rows = await self._rows(found)
+            return {chunk.chunk_id: _hit(chunk, text=rows[chunk.chunk_id].text, score=0.0) for chunk in found if chunk.chunk_id in rows}
+
+        return await widened(hits, around, permitted)
+
+    async def _rows(self, chunks: Sequence[CommittedChunk]) -> dict[str, Row]:
+        """The stored rows of these chunks, by chunk id. A store gives whole documents, so a long one takes its time."""
+        documents = {chunk.chunk_id: chunk.document_id for chunk in chunks}
+        found: dict[str, Row] = {}
+        if documents:
+            async for row in self._store.rows(sorted(set(documents.values()))):
+                if documents.get(row.chunk_id) == row.document_id:
+                    found[row.chunk_id] = row
+                if len(found) == len(documents):
+                    break
+        return found
 
 
-async def _collect(candidates: Candidates, door: Door, *, limit: int, per_blob: int | None) -> list[Hit]:
+async def _collect(candidates: Candidates, door: Door, selecting: Selecting) -> list[Hit]:
     """Permitted hits in fused order, asking for more candidates until there are enough or there are no more.
 
     What is refused must not move the scores of what is shown: by them one could ask for the words of hidden blobs. So where the filter
     admits more than may be read, or turns out to have let something through, candidates are checked before they are ranked.
     """
     hits: list[Hit] = []
-    alone = limit + _SPARE if candidates.one_leg and per_blob is None else 0
+    limit = selecting.limit
+    alone = limit + _SPARE if candidates.one_leg and selecting.only_copies else 0
     if door.scope.exact:
-        hits = await _fill(candidates, door, alone or max(_FIRST_CANDIDATES, 2 * limit), limit=limit, per_blob=per_blob)
+        hits = await _fill(candidates, door, alone or max(_FIRST_CANDIDATES, 2 * limit), selecting)
     if door.refused or not door.scope.exact:
         candidates.sieve = door.permitted
-        hits = await _fill(candidates, door, alone or max(_FIRST_PERMITTED, 2 * limit), limit=limit, per_blob=per_blob)
-    door.tell()
+        hits = await _fill(candidates, door, alone or max(_FIRST_PERMITTED, 2 * limit), selecting)
     return hits
 
 
-async def _fill(candidates: Candidates, door: Door, number: int, *, limit: int, per_blob: int | None) -> list[Hit]:
-    """Up to `limit` hits, of `number` candidates of each leg at first."""
-    size = max(_SLICE, limit)
+async def _fill(candidates: Candidates, door: Door, number: int, selecting: Selecting) -> list[Hit]:
+    """Up to the limit of hits, of `number` candidates of each leg at first."""
+    size = max(_SLICE, selecting.limit)
     while True:
-        selection = Selection(limit=limit, per_blob=per_blob)
+        selection = selecting.begin()
         ranked = await candidates.best(number)
         for start in range(0, len(ranked), size):
             if selection.full:
@@ -226,15 +294,13 @@ def _asking(principal: Principal) -> Principal:
     return principal
 
 
-def _checked(query: str, *, limit: int, per_blob: int | None, fusion: Fusion) -> str:
+def _checked(query: str, *, limit: int, per_blob: int | None) -> str:
     """The query as every store and tokenizer can take it."""
     words = query.encode("utf-8", "replace").decode("utf-8").replace("\0", " ").strip()
     if not words:
-        raise ConfigError("the query is blank: say what to look for")
+        raise QueryError("the query is blank: say what to look for")
     if not 1 <= limit <= MAX_LIMIT:
-        raise ConfigError(f"limit must be between 1 and {MAX_LIMIT}, not {limit}")
+        raise QueryError(f"limit must be between 1 and {MAX_LIMIT}, not {limit}")
     if per_blob is not None and per_blob < 1:
-        raise ConfigError(f"per_blob must be at least 1, not {per_blob}")
-    if fusion not in get_args(Fusion):
-        raise ConfigError(f"fusion must be one of {', '.join(get_args(Fusion))}, not {fusion!r}")
+        raise QueryError(f"per_blob must be at least 1, not {per_blob}")
     return words

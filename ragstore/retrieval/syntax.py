@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Literal, cast
 
-from ragstore.errors import ConfigError
+from ragstore.errors import QueryError
 from ragstore.retrieval.expression import (
     Attribute,
     AttributeKind,
@@ -67,9 +67,9 @@ class _Token:
 
 
 def parse(text: str) -> Expression:
-    """The tree of this filter. Raises `ConfigError`, and nothing else, for text that is no filter, is too long or nested too deep."""
+    """The tree of this filter. Raises `QueryError`, and nothing else, for text that is no filter, is too long or nested too deep."""
     if len(text.encode("utf-8", "surrogatepass")) > MAX_LENGTH:
-        raise ConfigError(f"the filter is longer than {MAX_LENGTH} bytes: use fewer values, or a prefix (`path starts with '...'`)")
+        raise QueryError(f"the filter is longer than {MAX_LENGTH} bytes: use fewer values, or a prefix (`path starts with '...'`)")
     return _Parser(text).whole()
 
 
@@ -228,10 +228,10 @@ class _Parser:
             raise self._error(f"expected {sign!r}", remedy)
         self._take()
 
-    def _error(self, problem: str, remedy: str) -> ConfigError:
-        return ConfigError(_message(self._text, self._next.at, problem, remedy))
+    def _error(self, problem: str, remedy: str) -> QueryError:
+        return QueryError(_message(self._text, self._next.at, problem, remedy))
 
-    def _unknown(self, at: int) -> ConfigError:
+    def _unknown(self, at: int) -> QueryError:
         """Nothing that we know begins here: name the usual reasons."""
         at = len(self._text) - len(self._text[at:].lstrip(" \t\r\n"))
         character = self._text[at]
@@ -243,7 +243,7 @@ class _Parser:
             problem, remedy = "a malformed number", "write 3, -3 or 3.5, and put anything else in single quotes"
         else:
             problem, remedy = f"unexpected {character!a}", "a key with odd characters is written tag['my key']"
-        return ConfigError(_message(self._text, at, problem, remedy))
+        return QueryError(_message(self._text, at, problem, remedy))
 
 
 def _message(text: str, at: int, problem: str, remedy: str) -> str:
