@@ -17,6 +17,8 @@ from ragstore.errors import ConfigError
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 SOURCES = sorted(file for folder in ("ragstore", "connectors", "tests", "examples") for file in (ROOT / folder).rglob("*.py"))
+ADAPTERS = ["ragstore_langchain", "ragstore_llama_index"]
+"""They put ragstore into a framework, and not a vendor into ragstore: no entry point, no contract of ours."""
 VENDORS = sorted(folder.name for folder in (ROOT / "connectors").glob("ragstore_*") if folder.is_dir())
 
 
@@ -38,7 +40,13 @@ def test_connectors_are_in_every_list_that_they_belong_to() -> None:
     forbidden = next(c for c in PROJECT["tool"]["importlinter"]["contracts"] if c["type"] == "forbidden")
     assert sorted(forbidden["forbidden_modules"]) == VENDORS
     named = {value.split(":")[0].partition(".")[0] for group in PROJECT["project"]["entry-points"].values() for value in group.values()}
-    assert sorted(name for name in named if name.startswith("ragstore_")) == VENDORS
+    assert sorted(name for name in named if name.startswith("ragstore_")) == [vendor for vendor in VENDORS if vendor not in ADAPTERS]
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_an_adapter_knows_the_public_face_of_ragstore_and_no_other_part(adapter: str) -> None:
+    text = "\n".join(file.read_text(encoding="utf-8") for file in (ROOT / "connectors" / adapter).rglob("*.py"))
+    assert set(re.findall(r"(?:from|import) (ragstore(?:\.\w+)*)(?=\s)", text)) == {"ragstore", "ragstore.models"}
 
 
 def test_the_installed_entry_points_are_those_of_the_project_file() -> None:

@@ -209,6 +209,20 @@ def test_the_example_of_role_assignments_shows_each_person_what_is_assigned(caps
     assert out[4:] == ["after a retag, read without any content: 1 blob", "Ada finds nothing", "Bob finds nothing"]
 
 
+def test_the_example_of_langchain_gives_each_persons_model_what_that_person_may_read(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "langchain_retriever.py"), run_name="__main__")
+    ada, bob = capsys.readouterr().out.splitlines()
+    assert ada.startswith("Ada's model is given: [1] docs/pay.md:")
+    assert bob.startswith("Bob's model is given: [1] docs/keys.md:")
+
+
+def test_the_example_of_llama_index_answers_each_person_from_what_that_person_may_read(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / "llama_index_retriever.py"), run_name="__main__")
+    ada, bob = capsys.readouterr().out.splitlines()
+    assert ada == "Ada's answer rests on docs/pay.md, and tells of three percent"
+    assert bob == "Bob's answer rests on docs/keys.md, and does not tell of three percent"
+
+
 @pytest.mark.azurite
 def test_the_azure_example_indexes_a_container(azurite: Azurite, container: str, here: Path) -> None:
     from azure.storage.blob import ContainerClient
