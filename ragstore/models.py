@@ -305,6 +305,8 @@ class CommittedChunk:
     """When one began to look at those, in seconds since the epoch."""
     pending: bool = False
     """The store may not have been told of the current attributes yet."""
+    modified: datetime | None = None
+    """When the blob was modified last, as its source says, aware; None where nobody said."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,10 +69,20 @@ _HELD = (
     .order_by(blobs.c.document_id)  # whoever locks several does so in one order
     .with_for_update()
 )
+_MIDDLE = chunks.alias("middle")
 _COMMITTED = (
     select(*COMMITTED)
     .join(blobs, blobs.c.document_id == chunks.c.document_id)
     .where(chunks.c.chunk_id.in_(bindparam("ids", expanding=True)), blobs.c.state.in_(("live", "stale")))
+)
+_BESIDE = (
+    select(_MIDDLE.c.chunk_id, chunks.c.ordinal - _MIDDLE.c.ordinal, chunks.c.chunk_id)
+    .join(chunks, chunks.c.document_id == _MIDDLE.c.document_id)
+    .where(
+        _MIDDLE.c.chunk_id.in_(bindparam("ids", expanding=True)),
+        chunks.c.ordinal.between(_MIDDLE.c.ordinal - bindparam("number"), _MIDDLE.c.ordinal + bindparam("number")),
+        chunks.c.ordinal != _MIDDLE.c.ordinal,
+    )
 )
 _CHUNK_IDS = select(chunks.c.chunk_id).where(chunks.c.document_id == bindparam("id"))
 _SEQUENCERS = (
@@ -193,6 +203,15 @@ class Documents:
                 rows = connection.execute(_COMMITTED, {"ids": some}).all()
                 found.update((row[0], committed_chunk(row, read)) for row in rows)
         return found
+
+    def beside(self, chunk_ids: Sequence[str], number: int) -> Mapping[str, Sequence[tuple[int, str]]]:
+        """For each chunk those up to `number` places before and behind it in its document, with the distance, nearest first."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        with self._connections.read() as connection:
+            for some in batches(chunk_ids, 500):
+                for middle, distance, chunk_id in connection.execute(_BESIDE, {"ids": some, "number": number}).all():
+                    found.setdefault(middle, []).append((distance, chunk_id))
+        return {middle: sorted(beside, key=lambda item: (abs(item[0]), item[0])) for middle, beside in found.items()}
 
     def counts(self) -> dict[str, int]:
         """Numbers of blobs by state, and `chunks`."""

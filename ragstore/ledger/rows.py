@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Row
@@ -27,7 +27,7 @@ COMMITTED: list[Any] = [
         blobs.c[name]
         for name in (
             "document_id", "account", "container", "path", "state", "title", "media_type", "version", "etag", "access", "current_access",
-            "seen_at", "pending",
+            "seen_at", "pending", "modified",
         )
     ),
 ]  # fmt: skip
@@ -115,7 +115,7 @@ def known_blob(row: Row[*tuple[Any, ...]]) -> KnownBlob:
 def committed_chunk(row: Row[*tuple[Any, ...]], read: Callable[[str], AccessAttributes]) -> CommittedChunk:
     """From a row of the columns `COMMITTED`; `read` makes attributes of their JSON."""
     chunk_id, start, end, page, heading, document_id, account, container, path, *rest = row  # all at once: one by one takes twice as long
-    state, title, media_type, version, etag, access, current_access, seen_at, pending = rest
+    state, title, media_type, version, etag, access, current_access, seen_at, pending, modified = rest
     return CommittedChunk(
         chunk_id=chunk_id,
         document_id=document_id,
@@ -133,4 +133,5 @@ def committed_chunk(row: Row[*tuple[Any, ...]], read: Callable[[str], AccessAttr
         current_access=read(current_access),
         seen_at=seen_at,
         pending=bool(pending),
+        modified=datetime.fromisoformat(modified),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ragstore.retrieval.door import Committed, Freshness
 from ragstore.retrieval.expression import Expression, evaluate, to_filter
+from ragstore.retrieval.quality import Quality, Switches
 from ragstore.retrieval.record import AuditLog, Observer, Retrieval, measured
 from ragstore.retrieval.search import Retriever
 from ragstore.retrieval.syntax import parse
@@ -14,8 +15,10 @@ __all__ = [
     "Expression",
     "Freshness",
     "Observer",
+    "Quality",
     "Retrieval",
     "Retriever",
+    "Switches",
     "evaluate",
     "measured",
     "parse",
