@@ -10,11 +10,14 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import psycopg
+from psycopg.adapt import Dumper
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Format, TransactionStatus
+from typing_extensions import override
 
 from ragstore.errors import ConfigError
 from ragstore_pgvector.failures import unanswered
+from ragstore_pgvector.schema import VectorParameter
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
@@ -110,7 +113,19 @@ class Database:
         options = [f"-c{name}={value}" for name, value in _SETTINGS.items()]
         given: dict[str, Any] = {**self._conninfo, **chosen, "options": " ".join([*options, str(self._conninfo.get("options", ""))])}
         # Without prepared statements each search is planned for its own filter, and poolers may stand in between.
-        return await psycopg.AsyncConnection.connect(make_conninfo(**given), autocommit=True, prepare_threshold=None)
+        connection = await psycopg.AsyncConnection.connect(make_conninfo(**given), autocommit=True, prepare_threshold=None)
+        connection.adapters.register_dumper(VectorParameter, _VectorDumper)
+        return connection
+
+
+class _VectorDumper(Dumper):
+    """Its type is that of the cast in the statement."""
+
+    format = Format.BINARY
+
+    @override
+    def dump(self, obj: VectorParameter) -> bytes:
+        return obj
 
 
 def _parsed(url: str) -> dict[str, str | int | None]:

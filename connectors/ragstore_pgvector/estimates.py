@@ -1,4 +1,4 @@
-"""A condition in, about how many rows it admits out, as PostgreSQL's planner expects; kept for half a minute."""
+"""A condition in, about how many rows it admits and how they are found out, as PostgreSQL's planner expects; kept for half a minute."""
 
 from __future__ import annotations
 
@@ -15,22 +15,30 @@ if TYPE_CHECKING:
 _FRESH: Final = 30.0
 _MOST: Final = 1_000
 """Conditions that are remembered."""
-_LONGEST: Final = 1_000
-"""Values of a condition that is remembered."""
 
 HAS_INDEX: Final = (
     "EXISTS (SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam "
     "WHERE i.indrelid = to_regclass(%s::text) AND a.amname = 'hnsw' AND i.indisvalid)"
 )
 """Its parameter is the table."""
-_EXPECTED: Final = "EXPLAIN (FORMAT JSON) SELECT 1 FROM {table} WHERE {condition}"
+_EXPECTED: Final = "EXPLAIN (FORMAT JSON) SELECT vector FROM {table} WHERE {condition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the planner says of a condition."""
+
+    rows: int
+    """About so many are admitted, 1 at least."""
+    by_index: bool
+    """Whether an index finds them."""
 
 
 @dataclass(slots=True)
 class _Known:
     indexed: bool
     since: float = field(default_factory=time.monotonic)
-    rows: dict[tuple[object, ...], int] = field(default_factory=dict)
+    plans: dict[int, Plan] = field(default_factory=dict)
 
 
 class Estimates:
@@ -51,21 +59,20 @@ class Estimates:
             known = self._known = _Known(indexed)
         return known.indexed
 
-    async def admitted(self, connection: Connection, names: Names, condition: Condition) -> int:
-        """Rows, 1 at least."""
+    async def plan(self, connection: Connection, names: Names, condition: Condition) -> Plan:
+        """What is expected of the condition."""
+        # Of two conditions with one hash one is taken for the other, which does no harm either.
+        key = hash((condition.sql, *(tuple(value) if isinstance(value, list) else value for value in condition.parameters)))
         known = self._known
-        short = sum(len(value) for value in condition.parameters if isinstance(value, list)) <= _LONGEST
-        key = (condition.sql, *(tuple(value) if isinstance(value, list) else value for value in condition.parameters)) if short else ()
-        if known is not None and key in known.rows:
-            return known.rows[key]
-        statement = names.sql(_EXPECTED, condition=condition.sql)
-        (((plan,),),) = await _all(connection, statement, condition.parameters)
-        rows = max(1, int(plan["Plan"]["Plan Rows"]))
-        if known is not None and short:
-            if len(known.rows) >= _MOST:
-                known.rows.clear()
-            known.rows[key] = rows
-        return rows
+        if known is not None and key in known.plans:
+            return known.plans[key]
+        (((told,),),) = await _all(connection, names.sql(_EXPECTED, condition=condition.sql), condition.parameters)
+        plan = Plan(rows=max(1, int(told["Plan"]["Plan Rows"])), by_index="Seq Scan" not in told["Plan"]["Node Type"])
+        if known is not None:
+            if len(known.plans) >= _MOST:
+                known.plans.clear()
+            known.plans[key] = plan
+        return plan
 
 
 async def _all(connection: Connection, statement: bytes, parameters: Sequence[object]) -> list[tuple[Any, ...]]:

@@ -33,7 +33,7 @@ START: Final = 200
 """So many characters of a path or container are in its index, which could not hold the longest ones."""
 _INDEXED: Final = frozenset({"container", "path"})
 _MANY: Final = 64
-"""From so many values on, a list is looked up in a hash table of them: `&&` compares each with each, and GIN visits all of them per row."""
+"""From so many values on, a list is looked up in a hash table of them, where no index finds the rows: `&&` compares each with each."""
 _MOST_PARAMETERS: Final = 60_000
 """The protocol has 65,535."""
 _WILD: Final = re.compile(r"[\\%_]")
@@ -51,33 +51,36 @@ class Condition:
 EVERY_ROW: Final = Condition(sql="TRUE", parameters=())
 
 
-def where(expression: Filter) -> Condition:
-    """The condition; `TRUE` for every row and `FALSE` for none. Raises `ConfigError` for more values than a statement can have."""
+def where(expression: Filter, *, by_index: bool = False) -> Condition:
+    """The condition; `TRUE` for every row and `FALSE` for none. Raises `ConfigError` for more values than a statement can have.
+
+    `by_index`: the same condition in words that an index of lists understands, however many values; row by row it takes far longer then.
+    """
     parameters: list[object] = []
-    sql = _sql(simplify(expression), parameters, wanted=True)
+    sql = _sql(simplify(expression), parameters, wanted=True, by_index=by_index)
     if len(parameters) > _MOST_PARAMETERS:
         raise ConfigError(f"a filter has {len(parameters):,} parts, more than PostgreSQL takes; make the condition behind it simpler")
     return Condition(sql=sql, parameters=tuple(parameters))
 
 
-def _sql(expression: Filter, parameters: list[object], *, wanted: bool) -> str:
+def _sql(expression: Filter, parameters: list[object], *, wanted: bool, by_index: bool) -> str:
     """True of the rows of which the filter is `wanted`; its parameters are appended in their order."""
     match expression:
         case Always() | Never():
             return "TRUE" if isinstance(expression, Always) == wanted else "FALSE"
         case Not(part):
-            return _sql(part, parameters, wanted=not wanted)
+            return _sql(part, parameters, wanted=not wanted, by_index=by_index)
         case And(parts) | Or(parts):
             if not parts:
                 return "TRUE" if isinstance(expression, And) == wanted else "FALSE"
             joint = " AND " if isinstance(expression, And) == wanted else " OR "
-            return f"({joint.join(_sql(part, parameters, wanted=wanted) for part in parts)})"
+            return f"({joint.join(_sql(part, parameters, wanted=wanted, by_index=by_index) for part in parts)})"
         case _:
-            leaf = _leaf(expression, parameters, indexed=wanted)
+            leaf = _leaf(expression, parameters, indexed=wanted, by_index=wanted and by_index)
             return leaf if wanted else f"NOT {leaf}"
 
 
-def _leaf(expression: OneOf | StartsWith | Like | AnyOf, parameters: list[object], *, indexed: bool) -> str:
+def _leaf(expression: OneOf | StartsWith | Like | AnyOf, parameters: list[object], *, indexed: bool, by_index: bool) -> str:
     column = expression.column
     if column not in SCALAR_COLUMNS | LIST_COLUMNS:
         raise ValueError(f"{column!r} is not a column to compare")
@@ -89,7 +92,7 @@ def _leaf(expression: OneOf | StartsWith | Like | AnyOf, parameters: list[object
         case StartsWith(_, prefix):
             return _starts(column, storable(prefix), parameters, indexed=indexed)
         case AnyOf(_, values):
-            return _shares(column, sorted(key(value) for value in values), parameters)
+            return _shares(column, sorted(key(value) for value in values), parameters, by_index=by_index)
         case Like(_, pattern):
             return _like(column, segments(pattern), parameters, indexed=indexed)
 
@@ -114,11 +117,11 @@ def _starts(column: str, stored: str, parameters: list[object], *, indexed: bool
     return f"({start}{column} ^@ %s::text)"
 
 
-def _shares(column: str, stored: list[str], parameters: list[object]) -> str:
+def _shares(column: str, stored: list[str], parameters: list[object], *, by_index: bool) -> str:
     if not stored:
         return "FALSE"
     parameters.append(stored)
-    if len(stored) < _MANY:
+    if by_index or len(stored) < _MANY:
         return f"({column} && %s::text[])"
     return f"(EXISTS (SELECT 1 FROM unnest({column}) AS one(value) WHERE one.value = ANY(%s::text[])))"
 

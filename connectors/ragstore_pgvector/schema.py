@@ -142,14 +142,13 @@ def to_rows(found: Iterable[Sequence[Any]], precision: Precision) -> Iterator[Ro
         )
 
 
+class VectorParameter(bytes):
+    """A vector as a parameter, made by `vector_bytes`. As a literal it would be written and read for longer than some searches take."""
+
+
 def vector_bytes(vector: NDArray[np.float32], precision: Precision) -> bytes:
     """As `vector_recv` and `halfvec_recv` read them: the number of dimensions, two unused bytes, the values."""
     return struct.pack(">hh", len(vector), 0) + vector.astype(">f4" if precision == "f32" else ">f2").tobytes()
-
-
-def vector_text(vector: NDArray[np.float32]) -> str:
-    """The vector as a literal; every float32 comes back as it was."""
-    return "[" + ",".join(map(repr, vector.tolist())) + "]"
 
 
 def _stored_access(access: AccessColumns) -> list[str | list[str]]:

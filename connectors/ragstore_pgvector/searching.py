@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ragstore.models import Match
 from ragstore_pgvector.filters import EVERY_ROW, Condition
-from ragstore_pgvector.schema import vector_text
+from ragstore_pgvector.schema import VectorParameter, vector_bytes
 from ragstore_pgvector.strings import original
 
 if TYPE_CHECKING:
@@ -61,39 +61,38 @@ class Nearest:
 
     vector: NDArray[np.float32]
     condition: Condition
+    by_index: Condition
+    """The same one, as an index understands it."""
     limit: int
     exact_below: int
     estimates: Estimates
 
     async def run(self, connection: Connection, names: Names) -> list[Match]:
         """The best `min(limit, rows admitted)` rows, best first. One trip to the server for most, two where an index was of no help."""
-        candidates = await self._candidates(connection, names)
-        found = None if candidates is None else await self._approximately(connection, names, candidates)
-        return await self._exactly(connection, names) if found is None else found
+        nearest = await self.estimates.indexed(connection, names)
+        if not nearest and self.by_index == self.condition:
+            return await self._exactly(connection, names, self.condition)
+        plan = await self.estimates.plan(connection, names, self.by_index)
+        if nearest and plan.rows > max(self.exact_below, self.limit):
+            rows = (await self.estimates.plan(connection, names, EVERY_ROW)).rows
+            candidates = max(_CANDIDATES[self._filtered], math.ceil(_AMPLE * self.limit * rows / plan.rows))
+            found = await self._approximately(connection, names, candidates) if candidates <= _MOST_CANDIDATES else None
+            if found is not None:
+                return found
+        return await self._exactly(connection, names, self.by_index if plan.by_index else self.condition)
 
-    async def _candidates(self, connection: Connection, names: Names) -> int | None:
-        """How many of the nearest rows are to be taken from the index; None where it is not to be asked."""
-        if not await self.estimates.indexed(connection, names):
-            return None
-        admitted = await self.estimates.admitted(connection, names, self.condition)
-        if admitted <= max(self.exact_below, self.limit):
-            return None
-        rows = await self.estimates.admitted(connection, names, EVERY_ROW)
-        wanted = max(_CANDIDATES[self._filtered], math.ceil(_AMPLE * self.limit * rows / admitted))
-        return wanted if wanted <= _MOST_CANDIDATES else None
-
-    async def _exactly(self, connection: Connection, names: Names) -> list[Match]:
-        statement = names.sql(_EXACT, condition=self.condition.sql)
-        found = await _all(connection, statement, (vector_text(self.vector), *self.condition.parameters, self.limit))
-        return matches(found, by_distance=True)
+    async def _exactly(self, connection: Connection, names: Names, condition: Condition) -> list[Match]:
+        statement = names.sql(_EXACT, condition=condition.sql)
+        query = VectorParameter(vector_bytes(self.vector, names.precision))
+        return matches(await _all(connection, statement, (query, *condition.parameters, self.limit)), by_distance=True)
 
     async def _approximately(self, connection: Connection, names: Names, candidates: int) -> list[Match] | None:
         """The matches; None where too few of the candidates are admitted to say that no other row is nearer."""
-        query, values = vector_text(self.vector), self.condition.parameters
+        query = VectorParameter(vector_bytes(self.vector, names.precision))
         statement = names.sql(_APPROXIMATE, condition=self.condition.sql)
         async with connection.pipeline(), connection.transaction():
             await connection.execute(_SETTINGS, (str(min(max(_BREADTH[self._filtered], candidates), _MOST)),))
-            found = await _all(connection, statement, (query, *values, query, candidates, self.limit))
+            found = await _all(connection, statement, (query, *self.condition.parameters, query, candidates, self.limit))
         if not found or found[0][-1] < _ENOUGH * self.limit:
             return None
         return matches((row[:-1] for row in found), by_distance=True)

@@ -104,7 +104,14 @@ class PgvectorStore(Store):
             text = BestText(text=query.text, condition=condition, limit=limit)
             return await self._collection.read(partial(self._by_text, text)) or []
         self._check([query.vector])
-        nearest = Nearest(vector=query.vector, condition=condition, limit=limit, exact_below=self._exact_below, estimates=self._estimates)
+        nearest = Nearest(
+            vector=query.vector,
+            condition=condition,
+            by_index=where(admitted, by_index=True),
+            limit=limit,
+            exact_below=self._exact_below,
+            estimates=self._estimates,
+        )
         return await self._collection.read(nearest.run) or []
 
     @override
