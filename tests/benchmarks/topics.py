@@ -119,7 +119,7 @@ class Library:
         self.topics = topics
         self.policy: AzurePolicy = policy_of(folder, [share.assignment for share in shares])
         self.ledger = Ledger("sqlite:///ledger.db", base=folder)
-        self._shares = shares
+        self.shares = shares
         self._words = _words(topics)
         self.numbers: dict[str, int] = {}
         """Of every chunk, by its id."""
@@ -128,12 +128,13 @@ class Library:
         """Write everything, and have the store keep its house."""
         for start in range(0, self.topics.documents, _AT_ONCE):
             documents = range(start, min(start + _AT_ONCE, self.topics.documents))
-            rows = [row for document in documents for row in self._rows(document)]
+            rows = [row for document in documents for row in self.rows(document)]
             self._commit(documents, rows)
             await store.apply([PutRows(rows=rows)])
         await store.maintain(force=True)
 
-    def _rows(self, document: int) -> Iterator[Row]:
+    def rows(self, document: int) -> Iterator[Row]:
+        """The chunks of a document."""
         state = self._state(document)
         columns = self.policy.columns(state.access, media_type=_MEDIA_TYPE)
         for number in range(document * CHUNKS, (document + 1) * CHUNKS):
@@ -145,7 +146,7 @@ class Library:
             )
 
     def _state(self, document: int) -> BlobState:
-        tags = {share.key: _value(share, document) for share in self._shares}
+        tags = {share.key: _value(share, document) for share in self.shares}
         blob = BlobId(account="local", container="docs", path=f"topic-{self.topics.topic[document]}/{document}.md")
         access = AccessAttributes(account=blob.account, container=blob.container, path=blob.path, tags=tags)
         return BlobState(id=blob, etag="e", size=1, modified=_MOMENT, access=access)
