@@ -7,7 +7,7 @@ import threading
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from ragstore.access.claims import GroupsClaim, Ids
 from ragstore.assembly import Connectors
@@ -18,6 +18,7 @@ from ragstore.ingest.purge import Erasure
 from ragstore.ingest.report import Progress, SyncReport
 from ragstore.ingest.verify import Differences
 from ragstore.models import AttributeScalar, Hit, Principal, Prompt
+from ragstore.retrieval import Switches
 from ragstore.retrieval.standing import Standing
 
 T = TypeVar("T")
@@ -132,13 +133,13 @@ class Index:
         principal: Principal,
         limit: int = 8,
         filter: str | None = None,
-        fusion: Literal["max-norm", "rrf"] = "max-norm",
         per_blob: int | None = None,
         legs: Literal["both", "vector", "text"] = "both",
+        **switches: Unpack[Switches],
     ) -> list[Hit]:
         """See `AsyncIndex.search`."""
         return self._loop.run(
-            self._index.search(query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob, legs=legs)
+            self._index.search(query, principal=principal, limit=limit, filter=filter, per_blob=per_blob, legs=legs, **switches)
         )
 
     def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
@@ -146,10 +147,17 @@ class Index:
         return self._loop.run(self._index.chunk(chunk_id, principal=principal))
 
     def prompt(
-        self, query: str, *, principal: Principal, max_tokens: int | None = None, limit: int = 24, filter: str | None = None
+        self,
+        query: str,
+        *,
+        principal: Principal,
+        max_tokens: int | None = None,
+        limit: int = 24,
+        filter: str | None = None,
+        **switches: Unpack[Switches],
     ) -> Prompt:
         """See `AsyncIndex.prompt`."""
-        return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, limit=limit, filter=filter))
+        return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, limit=limit, filter=filter, **switches))
 
     def explain(self, blob: str, *, principal: Principal) -> Standing:
         """See `AsyncIndex.explain`."""

@@ -99,6 +99,17 @@ class WorkerSettings(_Section):
     backlog: int = Field(default=50_000, ge=1, le=10**9, description="changes that may wait before feeds are read no further")
 
 
+class RetrievalSettings(_Section):
+    """`[retrieval]`: what a query that says nothing else is answered with. Every default leaves out what it stands for."""
+
+    fusion: Literal["max-norm", "rrf"] = "max-norm"
+    vector_weight: float = Field(default=0.5, ge=0, le=1, description="share of the vectors in a score; the words have the rest")
+    near_duplicates: float = Field(default=1.0, gt=0, le=1, description="likeness from which on a text counts as one shown before")
+    mmr: float = Field(default=1.0, ge=0, le=1, description="how much relevance counts against being unlike the hits before")
+    half_life_days: float = Field(default=0.0, ge=0, le=36_600, description="in which half of the boost of a new blob is gone; 0: none")
+    neighbours: int = Field(default=0, ge=0, le=10, description="chunks before and behind each hit that come with it")
+
+
 class PromptSettings(_Section):
     """`[prompt]`."""
 
@@ -120,6 +131,7 @@ class Settings(_Section):
     guard: GuardSettings = GuardSettings()
     parsing: ParsingSettings = ParsingSettings()
     worker: WorkerSettings = WorkerSettings()
+    retrieval: RetrievalSettings = RetrievalSettings()
     prompt: PromptSettings = PromptSettings()
 
     @field_validator("source", mode="before")

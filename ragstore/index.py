@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 from ragstore import config
-from ragstore.access import principal_for
+from ragstore.access import LOCAL_PRINCIPAL, principal_for
 from ragstore.access.claims import GroupsClaim, Ids
 from ragstore.access.claims import principal_of_claims as read_claims
 from ragstore.assembly import Assembly, Connectors
@@ -33,7 +33,7 @@ from ragstore.ledger import KnownBlob
 from ragstore.models import AttributeScalar, Event, Hit, Principal, Prompt
 from ragstore.overview import overview, quarantined
 from ragstore.prompting import PromptBuilder
-from ragstore.retrieval import AuditLog, Freshness, Observer, Retriever
+from ragstore.retrieval import AuditLog, Freshness, Observer, Quality, Retriever, Switches
 from ragstore.retrieval.record import observe_all
 from ragstore.retrieval.standing import Standing, contents, find, readers, standing
 from ragstore.worker import Worker
@@ -59,6 +59,7 @@ class AsyncIndex:
         self._assembly = Assembly(settings, connectors)
         self._settings = settings
         self._writing = asyncio.Lock()
+        self._quality = Quality(**settings.retrieval.model_dump())
         hours = settings.access.max_age_hours
         self._freshness = Freshness(max_age=hours * 3600, listed=self._assembly.ledger.listed) if hours else None
         self._observers: list[Observer] = []
@@ -237,17 +238,19 @@ class AsyncIndex:
         principal: Principal,
         limit: int = 8,
         filter: str | None = None,
-        fusion: Literal["max-norm", "rrf"] = "max-norm",
         per_blob: int | None = None,
         legs: Literal["both", "vector", "text"] = "both",
+        **switches: Unpack[Switches],
     ) -> list[Hit]:
         """Up to `limit` hits that this principal may read, best first. See `ragstore.retrieval.Retriever.search`.
 
-        Raises `StoreDamagedError` where the store has lost its rows: that is another answer than finding nothing.
+        `switches` say what is other than in `[retrieval]`: `fusion`, `vector_weight`, `near_duplicates`, `mmr`, `half_life_days`,
+        `neighbours`; see `ragstore.retrieval.Quality`. Raises `StoreDamagedError` where the store has lost its rows: that is another
+        answer than finding nothing.
         """
         hits = await self._ask(
             lambda retriever: retriever.search(
-                query, principal=principal, limit=limit, filter=filter, fusion=fusion, per_blob=per_blob, legs=legs
+                query, principal=principal, limit=limit, filter=filter, per_blob=per_blob, legs=legs, **switches
             )
         )
         if not hits:
@@ -266,9 +269,17 @@ class AsyncIndex:
         max_tokens: int | None = None,
         limit: int = _PROMPT_HITS,
         filter: str | None = None,
+        **switches: Unpack[Switches],
     ) -> Prompt:
-        """Messages for a model, with numbered citations, in at most `max_tokens` tokens (default: `[prompt] max_tokens`)."""
-        hits = await self.search(query, principal=principal, limit=limit, filter=filter)
+        """Messages for a model, with numbered citations, in at most `max_tokens` tokens (default: `[prompt] max_tokens`).
+
+        `switches` as of `search`. Neighbours of a hit go in right behind it, each as a whole chunk as far as the budget goes.
+        """
+        hits = await self._ask(
+            lambda retriever: retriever.search(query, principal=principal, limit=limit, filter=filter, join=False, **switches)
+        )
+        if not hits:
+            await self._refuse_lost_rows()
         embedder, _ = self._assembly.reading()
         template = self._settings.prompt.template
         builder = PromptBuilder(count_tokens=embedder.count_tokens, template=self._settings.base / template if template else None)
@@ -286,6 +297,8 @@ class AsyncIndex:
                 committed=assembly.ledger.documents.committed,
                 freshness=self._freshness,
                 observe=observe_all(self._observers),
+                quality=self._quality,
+                around=assembly.ledger.documents.beside,
             )
             answer = await question(retriever)
             if assembly.reading()[1] is store:
@@ -333,6 +346,13 @@ class AsyncIndex:
         """Plain JSON values: counts, feeds, embedder, store."""
         last = self._assembly.ledger.setting(_LAST_SYNC)
         return await overview(self._assembly, last_sync=float(last) if last else None)
+
+    async def ready(self) -> None:
+        """Whether a question could be answered now: raises as `search` does where ledger, policy, model or store is not there."""
+        _, store = self._assembly.reading()
+        self._assembly.principals.all()
+        self._assembly.policy.filter_for(LOCAL_PRINCIPAL)
+        await store.stats()
 
     def failures(self) -> list[dict[str, Any]]:
         """Blobs that could not be indexed, oldest first: `{"blob", "kind", "reason", "attempts", "since"}`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -11,6 +11,19 @@ from ragstore.cli import hits, opening
 from ragstore.cli.options import AsJson, AsPrincipal, Config, FilterExpression, Query, Quiet, Verbose
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
+
+if TYPE_CHECKING:
+    from ragstore.retrieval import Switches
+
+VectorWeight = Annotated[
+    float | None, typer.Option("--vector-weight", metavar="SHARE", help="Of the vectors in a score, 0 to 1; the words have the rest.")
+]
+NearDuplicates = Annotated[
+    float | None, typer.Option("--near-duplicates", metavar="LIKENESS", help="Show the best of texts that share so much; 1: equal ones.")
+]
+Mmr = Annotated[float | None, typer.Option("--mmr", metavar="LAMBDA", help="Relevance against variety, 0 to 1; 1: relevance alone.")]
+HalfLife = Annotated[float | None, typer.Option("--half-life-days", metavar="DAYS", help="Lift what was modified lately; 0: do not.")]
+Neighbours = Annotated[int | None, typer.Option("--neighbours", metavar="N", help="Show so many chunks before and behind each hit.")]
 
 
 class Fusion(StrEnum):
@@ -33,26 +46,45 @@ def search(
     principal: AsPrincipal = None,
     limit: Annotated[int, typer.Option("-k", metavar="N", help="The most hits, 1 to 1000.")] = 8,
     filter: FilterExpression = None,
-    fusion: Annotated[Fusion, typer.Option("--fusion", help="How vector and full-text scores become one.")] = Fusion.MAX_NORM,
+    fusion: Annotated[Fusion | None, typer.Option("--fusion", help="How vector and full-text scores become one.")] = None,
+    vector_weight: VectorWeight = None,
+    near_duplicates: NearDuplicates = None,
+    mmr: Mmr = None,
+    half_life_days: HalfLife = None,
+    neighbours: Neighbours = None,
     per_blob: Annotated[int | None, typer.Option("--per-blob", metavar="N", help="The most hits of one blob.")] = None,
     config: Config = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> Exit:
-    """Show the chunks that answer best, of those that PRINCIPAL may read."""
+    """Show the chunks that answer best, of those that PRINCIPAL may read.
+
+    What is not said about ranking is as in [retrieval].
+    """
     from ragstore.blocking import open as open_index
 
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
+    said = _switches(
+        fusion=fusion and fusion.value,
+        vector_weight=vector_weight,
+        near_duplicates=near_duplicates,
+        mmr=mmr,
+        half_life_days=half_life_days,
+        neighbours=neighbours,
+    )
     with open_index(opening.settings_for_reading(config)) as opened:
-        found = opened.search(
-            query, principal=opened.principal(principal), limit=limit, filter=filter, fusion=fusion.value, per_blob=per_blob
-        )
+        found = opened.search(query, principal=opened.principal(principal), limit=limit, filter=filter, per_blob=per_blob, **said)
     if as_json:
         terminal.json({"hits": [hit.as_dict() for hit in found]})
     else:
         hits.show(found, query, terminal)
     return Exit.DONE
+
+
+def _switches(**said: object) -> Switches:
+    """Those of the options that were given."""
+    return cast("Switches", {name: value for name, value in said.items() if value is not None})
 
 
 @answers

@@ -148,6 +148,14 @@ reconcile_hours = 24                # between two listings, which find what no f
 batch = 256                         # blobs that are applied together
 backlog = 50_000                    # changes that may wait before feeds are read no further
 
+[retrieval]                         # each can be said for one query too: ragstore search --help
+fusion = "max-norm"                 # how the scores of vectors and words become one; "rrf" looks at ranks only
+vector_weight = 0.5                 # share of the vectors in that, 0 to 1; the words have the rest
+near_duplicates = 1.0               # 0.8: of texts that share 80 % of their words only the best is shown; 1.0: of equal texts
+mmr = 1.0                           # 0.7: prefer hits that are unlike those before, at some cost of relevance; 1.0: relevance alone
+half_life_days = 0                  # 180: lift what was modified lately; half of that lift is gone after 180 days; 0: none
+neighbours = 0                      # 1: a hit brings the chunk before and the chunk behind it
+
 [prompt]
 max_tokens = 3000                   # of the whole prompt
 # template = "prompt.jinja"         # your own words around question and sources

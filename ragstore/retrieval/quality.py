@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypedDict, get_args
 
-from ragstore.errors import ConfigError
+from ragstore.errors import QueryError
 from ragstore.retrieval.fusion import Fusion
 
 MOST_NEIGHBOURS: Final = 10
@@ -24,7 +24,7 @@ class Switches(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How hits are ranked, thinned out and widened. Every default leaves out what it stands for. Raises `ConfigError` beyond a limit."""
+    """How hits are ranked, thinned out and widened. Every default leaves out what it stands for. Raises `QueryError` beyond a limit."""
 
     fusion: Fusion = "max-norm"
     vector_weight: float = 0.5
@@ -41,16 +41,16 @@ class Quality:
     def __post_init__(self) -> None:
         """Checks the limits; what is no number is outside them."""
         if self.fusion not in get_args(Fusion):
-            raise ConfigError(f"fusion must be one of {', '.join(get_args(Fusion))}, not {self.fusion!r}")
+            raise QueryError(f"fusion must be one of {', '.join(get_args(Fusion))}, not {self.fusion!r}")
         for name, value in (("vector_weight", self.vector_weight), ("mmr", self.mmr)):
             if not 0 <= value <= 1:
-                raise ConfigError(f"{name} must be between 0 and 1, not {value}")
+                raise QueryError(f"{name} must be between 0 and 1, not {value}")
         if not 0 < self.near_duplicates <= 1:
-            raise ConfigError(f"near_duplicates must be above 0 and at most 1, not {self.near_duplicates}")
+            raise QueryError(f"near_duplicates must be above 0 and at most 1, not {self.near_duplicates}")
         if not 0 <= self.half_life_days < float("inf"):
-            raise ConfigError(f"half_life_days must be a number of days, or 0 for no boost, not {self.half_life_days}")
+            raise QueryError(f"half_life_days must be a number of days, or 0 for no boost, not {self.half_life_days}")
         if not 0 <= self.neighbours <= MOST_NEIGHBOURS:
-            raise ConfigError(f"neighbours must be between 0 and {MOST_NEIGHBOURS}, not {self.neighbours}")
+            raise QueryError(f"neighbours must be between 0 and {MOST_NEIGHBOURS}, not {self.neighbours}")
 
     @property
     def reorders(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Final, Literal, Unpack, cast
 
 from ragstore.access.policy import Policy
 from ragstore.contracts import Embedder, Reranker, Store
-from ragstore.errors import AccessError, QueryError
+from ragstore.errors import AccessError, ConfigError, QueryError
 from ragstore.filters import ALWAYS, Filter, Never, all_of, simplify
 from ragstore.models import CommittedChunk, Hit, Principal, Row
 from ragstore.retrieval.candidates import Candidates, Legs, check_legs, larger
@@ -204,7 +204,7 @@ class Retriever:
         if not number or not hits:
             return [Widened(hit=hit, beside=()) for hit in hits]
         if self._around is None:
-            raise QueryError("neighbours cannot be found here: nobody said in which order the chunks of a document stand")
+            raise ConfigError("neighbours cannot be found here: nobody said in which order the chunks of a document stand")
         try:
             around = await asyncio.to_thread(self._around, [hit.chunk for hit in hits], number)
         except Exception as error:

@@ -59,9 +59,9 @@ async def widened(hits: Sequence[Hit], around: Mapping[str, Sequence[tuple[int, 
     found = await permitted([chunk for beside in wanted.values() for chunk in beside])
     result = []
     for hit in hits:
-        beside = [found[chunk] for chunk in wanted[hit.chunk] if chunk in found]
-        same = (replace(part, score=hit.score) for part in beside if _version(part) == _version(hit))
-        result.append(Widened(hit=hit, beside=tuple(same)))
+        parts = (found[chunk] for chunk in wanted[hit.chunk] if chunk in found)
+        same = tuple(replace(part, score=hit.score) for part in parts if _version(part) == _version(hit))
+        result.append(Widened(hit=hit, beside=same))
     return result
 
 
