@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
@@ -154,10 +154,13 @@ class Index:
         max_tokens: int | None = None,
         limit: int = 24,
         filter: str | None = None,
+        template: str | None = None,
+        history: Sequence[Mapping[str, str]] = (),
         **switches: Unpack[Switches],
     ) -> Prompt:
         """See `AsyncIndex.prompt`."""
-        return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, limit=limit, filter=filter, **switches))
+        more: dict[str, Any] = {"limit": limit, "filter": filter, "template": template, "history": history, **switches}
+        return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, **more))
 
     def explain(self, blob: str, *, principal: Principal) -> Standing:
         """See `AsyncIndex.explain`."""

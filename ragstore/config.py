@@ -114,6 +114,7 @@ class PromptSettings(_Section):
     """`[prompt]`."""
 
     template: str | None = None
+    tokenizer: str | None = Field(default=None, description="tokenizer.json of the model that is asked; default: the embedder's")
     max_tokens: int = Field(default=3000, ge=256)
 
 

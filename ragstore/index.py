@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,7 @@ from ragstore.instrumentation import Instruments
 from ragstore.ledger import KnownBlob
 from ragstore.models import AttributeScalar, Event, Hit, Principal, Prompt
 from ragstore.overview import overview, quarantined
-from ragstore.prompting import PromptBuilder
+from ragstore.prompting import SHIPPED, PromptBuilder, count_by
 from ragstore.retrieval import AuditLog, Freshness, Observer, Quality, Retriever, Switches
 from ragstore.retrieval.record import observe_all
 from ragstore.retrieval.standing import Standing, contents, find, readers, standing
@@ -59,6 +59,7 @@ class AsyncIndex:
         self._assembly = Assembly(settings, connectors)
         self._settings = settings
         self._writing = asyncio.Lock()
+        self._count_tokens: Callable[[Sequence[str]], list[int]] | None = None
         self._quality = Quality(**settings.retrieval.model_dump())
         hours = settings.access.max_age_hours
         self._freshness = Freshness(max_age=hours * 3600, listed=self._assembly.ledger.listed) if hours else None
@@ -269,21 +270,29 @@ class AsyncIndex:
         max_tokens: int | None = None,
         limit: int = _PROMPT_HITS,
         filter: str | None = None,
+        template: str | None = None,
+        history: Sequence[Mapping[str, str]] = (),
         **switches: Unpack[Switches],
     ) -> Prompt:
         """Messages for a model, with numbered citations, in at most `max_tokens` tokens (default: `[prompt] max_tokens`).
 
-        `switches` as of `search`. Neighbours of a hit go in right behind it, each as a whole chunk as far as the budget goes.
+        - `template` is "answer", "summarise", "chat" or a file; by default `[prompt] template`, or else "chat" where there is a history.
+        - `history`: earlier messages, `{"role": "user" | "assistant", "content": ...}`. What a client sends there is untrusted: it is
+          never evidence, and this question alone is looked up, anew, as this principal.
+        - `switches` as of `search`. Neighbours of a hit go in right behind it, each as a whole chunk as far as the budget goes.
         """
         hits = await self._ask(
             lambda retriever: retriever.search(query, principal=principal, limit=limit, filter=filter, join=False, **switches)
         )
         if not hits:
             await self._refuse_lost_rows()
-        embedder, _ = self._assembly.reading()
-        template = self._settings.prompt.template
-        builder = PromptBuilder(count_tokens=embedder.count_tokens, template=self._settings.base / template if template else None)
-        return builder.build(query, hits, max_tokens=max_tokens or self._settings.prompt.max_tokens)
+        settings = self._settings.prompt
+        named = template or settings.template or ("chat" if history else "answer")
+        if self._count_tokens is None and settings.tokenizer:
+            self._count_tokens = await asyncio.to_thread(count_by, self._settings.base / settings.tokenizer)
+        count = self._count_tokens or self._assembly.reading()[0].count_tokens
+        builder = PromptBuilder(count_tokens=count, template=SHIPPED.get(named, self._settings.base / named))
+        return builder.build(query, hits, max_tokens=max_tokens or settings.max_tokens, history=history)
 
     async def _ask(self, question: Callable[[Retriever], Awaitable[Answer]]) -> Answer:
         """The answer of the collection that is there now: one replaced meanwhile (`reembed`) may have been gone when it answered."""

@@ -387,3 +387,5 @@ class Prompt:
     citations: tuple[Citation, ...]
     tokens: int
     """Counted with the tokenizer that kept the budget."""
+    texts: tuple[str, ...] = ()
+    """What stands under each number, as the model sees it, in the order of the citations."""

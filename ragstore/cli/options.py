@@ -44,4 +44,15 @@ FilterExpression = Annotated[
     str | None,
     typer.Option("--filter", metavar="EXPR", help="Narrow the search: \"tag.department = 'hr' and path starts with 'reports/'\"."),
 ]
+TemplateName = Annotated[
+    str | None,
+    typer.Option("--template", metavar="NAME", help="`answer`, `summarise`, `chat`, or a file of your own. Default: [prompt] template."),
+]
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="The question, in the words of whoever asks.")]
+
+
+def template_named(said: str | None) -> str | None:
+    """A file that was named on the command line is looked for from here, not from the folder of the configuration."""
+    from ragstore.prompting import SHIPPED
+
+    return said if said is None or said in SHIPPED else str(Path(said).absolute())

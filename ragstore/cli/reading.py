@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ragstore.cli import hits, opening
-from ragstore.cli.options import AsJson, AsPrincipal, Config, FilterExpression, Query, Quiet, Verbose
+from ragstore.cli.options import AsJson, AsPrincipal, Config, FilterExpression, Query, Quiet, TemplateName, Verbose, template_named
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
 
@@ -96,6 +96,7 @@ def prompt(
         int | None, typer.Option("--max-tokens", metavar="N", help="The most tokens of the prompt. Default: [prompt] max_tokens.")
     ] = None,
     filter: FilterExpression = None,
+    template: TemplateName = None,
     config: Config = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -106,7 +107,9 @@ def prompt(
 
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
     with open_index(opening.settings_for_reading(config)) as opened:
-        built = opened.prompt(query, principal=opened.principal(principal), max_tokens=max_tokens, filter=filter)
+        built = opened.prompt(
+            query, principal=opened.principal(principal), max_tokens=max_tokens, filter=filter, template=template_named(template)
+        )
     if as_json:
         citations = [citation.as_dict() for citation in built.citations]
         terminal.json({"messages": [dict(message) for message in built.messages], "citations": citations, "tokens": built.tokens})

@@ -158,7 +158,8 @@ neighbours = 0                      # 1: a hit brings the chunk before and the c
 
 [prompt]
 max_tokens = 3000                   # of the whole prompt
-# template = "prompt.jinja"         # your own words around question and sources
+# template = "summarise"            # or "answer", "chat"; or a file with your own words around question and sources: "prompt.jinja"
+# tokenizer = "tokenizer.json"      # of the model that answers, so that the limit is exact for it; default: the embedder's tokens
 """
 
 

@@ -3,5 +3,7 @@
 from __future__ import annotations
 
 from ragstore.prompting.prompt import PromptBuilder
+from ragstore.prompting.template import SHIPPED
+from ragstore.prompting.tokens import count_by
 
-__all__ = ["PromptBuilder"]
+__all__ = ["SHIPPED", "PromptBuilder", "count_by"]

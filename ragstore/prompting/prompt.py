@@ -8,6 +8,7 @@ from pathlib import Path
 from ragstore.errors import QueryError
 from ragstore.models import Hit, Prompt
 from ragstore.prompting.budget import Budget, Rendered
+from ragstore.prompting.history import Message, cleaned, recent
 from ragstore.prompting.sources import Passage, boundary_for, cite, number
 from ragstore.prompting.template import PromptTemplate
 
@@ -24,21 +25,25 @@ class PromptBuilder:
         self._count_tokens = count_tokens
         self._template = PromptTemplate(template)
 
-    def build(self, query: str, hits: Sequence[Hit], *, max_tokens: int = 3000) -> Prompt:
+    def build(self, query: str, hits: Sequence[Hit], *, max_tokens: int = 3000, history: Sequence[Message] = ()) -> Prompt:
         """A system and a user message with at most `max_tokens` tokens together, and one citation for each source in them.
 
         - Hits are taken in their order as far as they fit; adjoining chunks of a blob become one source.
+        - `history`, earlier messages of the conversation, is whatever a client sent: it goes between the two messages as far as a quarter
+          of the budget reaches, the last ones first, without anything that was retrieved for them. It is no source.
         - Without hits the messages say that there are no sources, and nothing about why.
         - Raises `QueryError` for a blank query, and where the limit leaves no room for the question or for any source.
         """
         question = query.encode("utf-8", "replace").decode("utf-8").replace("\0", " ").strip()
         if not question:
             raise QueryError("the query is blank: say what to look for")
-        boundary = boundary_for(question, hits)
+        earlier, spent = recent(cleaned(history), max_tokens=max_tokens, count=lambda text: self._count_tokens([text])[0])
+        boundary = boundary_for(question, hits, [message["content"] for message in earlier])
 
         def render(found: Sequence[Passage]) -> Rendered:
-            contents = self._template.render(query=question, sources=number(found, boundary), boundary=boundary)
-            return Rendered(contents=contents, passages=tuple(found), tokens=sum(self._count_tokens(contents)))
+            sources = number(found, boundary)
+            contents = self._template.render(query=question, sources=sources, boundary=boundary, history=len(earlier))
+            return Rendered(contents=contents, passages=tuple(found), tokens=spent + sum(self._count_tokens(contents)))
 
         filled = Budget(limit=max_tokens, render=render, count=lambda text: self._count_tokens([text])[0]).fill(hits)
         if filled.tokens > max_tokens:
@@ -47,7 +52,8 @@ class PromptBuilder:
             raise QueryError(f"max_tokens = {max_tokens} leaves no room for any source: raise it")
         system, user = filled.contents
         return Prompt(
-            messages=({"role": "system", "content": system}, {"role": "user", "content": user}),
+            messages=({"role": "system", "content": system}, *earlier, {"role": "user", "content": user}),
             citations=cite(filled.passages),
             tokens=filled.tokens,
+            texts=tuple(source.text for source in number(filled.passages, boundary)),
         )

@@ -113,16 +113,16 @@ def cite(found: Sequence[Passage]) -> tuple[Citation, ...]:
     )
 
 
-def boundary_for(query: str, hits: Sequence[Hit]) -> str:
-    """12 hex digits that occur neither in the query nor in anything that comes from a document.
+def boundary_for(query: str, hits: Sequence[Hit], history: Sequence[str] = ()) -> str:
+    """12 hex digits that occur neither in the query nor in an earlier message nor in anything that comes from a document.
 
     Derived from all of them, so that equal input gives an equal prompt; whoever writes one document knows neither the question nor
     the other sources, and a text that held its own hash would still be refused.
     """
-    material = "\0".join([query, *(part for hit in hits for part in (hit.blob, hit.title or "", hit.heading or "", hit.text))])
+    material = "\0".join([query, *history, *(part for hit in hits for part in (hit.blob, hit.title or "", hit.heading or "", hit.text))])
     digest = hashlib.blake2b(material.encode("utf-8", "surrogatepass"), digest_size=6)
     # Also in what the parts become on the way: cleaned, and joined where chunks adjoin.
-    forms = "\0".join([material, _plain(material), *(_plain(passage.text) for passage in passages(hits))]).lower()
+    forms = "\0".join([material, plain(material), *(plain(passage.text) for passage in passages(hits))]).lower()
     while digest.hexdigest() in forms:
         digest.update(b"\0")
     return digest.hexdigest()
@@ -157,7 +157,7 @@ def _source(index: int, passage: Passage, boundary: str) -> Source:
         ("note", "only the beginning of the passage" if passage.cut else ""),
     ]
     head = "\n".join(f"{name}: {value}" for name, value in labels if value)
-    text = _plain(passage.text)
+    text = plain(passage.text)
     return Source(
         number=index,
         blob=_one_line(hit.blob),
@@ -177,7 +177,7 @@ def _one_line(text: str | None) -> str:
     return _harmless(line if len(line) <= _LABEL_LENGTH else line[: _LABEL_LENGTH - 3] + "...")
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that every tokenizer and every HTTP body can take, and that no chat template reads as more than text."""
     return _harmless(_INVISIBLE.sub("", text.encode("utf-8", "replace").decode("utf-8").replace("\0", " ")))
 

@@ -13,7 +13,10 @@ from ragstore.prompting.sources import Source
 if TYPE_CHECKING:
     from jinja2 import Template
 
-_DEFAULT: Final = Path(__file__).parent / "templates" / "default.jinja"
+_FOLDER: Final = Path(__file__).parent / "templates"
+_DEFAULT: Final = _FOLDER / "default.jinja"
+SHIPPED: Final = {"answer": _DEFAULT, "summarise": _FOLDER / "summarise.jinja", "chat": _FOLDER / "chat.jinja"}
+"""For a question, for a topic, and for a question behind earlier messages."""
 _ROLES: Final = ("system", "user")
 
 
@@ -26,6 +29,7 @@ class PromptTemplate:
     - `sources`: possibly empty; each has `number`, `blob`, `title`, `page`, `heading`, `text`, `stale`, `cut`, and `fenced`, which is all
       of it between two lines that no document can imitate. Use `fenced` unless you fence in another way.
     - `boundary`: the 12 hex digits in those lines.
+    - `history`: how many messages of the conversation stand between the two.
 
     The template is sandboxed, an unknown variable is an error, and nothing is escaped. What documents say is never read as a template.
     Raises `ConfigError` for a template that cannot be read, has neither block, or fails with sources or without.
@@ -45,11 +49,12 @@ class PromptTemplate:
             )
         self._templates = {role: own if role in own.blocks else default for role in _ROLES}
         for sources in ((), (_EXAMPLE,)):
-            self.render(query="a question", sources=sources, boundary="0123456789ab")
+            for history in (0, 2):
+                self.render(query="a question", sources=sources, boundary="0123456789ab", history=history)
 
-    def render(self, *, query: str, sources: Sequence[Source], boundary: str) -> tuple[str, str]:
+    def render(self, *, query: str, sources: Sequence[Source], boundary: str, history: int = 0) -> tuple[str, str]:
         """The contents of the system and of the user message, without white space at their ends."""
-        values: dict[str, object] = {"query": query, "sources": tuple(sources), "boundary": boundary}
+        values: dict[str, object] = {"query": query, "sources": tuple(sources), "boundary": boundary, "history": history}
         system, user = (_block(self._templates[role], role, values) for role in _ROLES)
         return system, user
 
