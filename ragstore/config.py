@@ -19,6 +19,9 @@ _DEFAULT_TYPES = {"embedder": "minilm", "store": "lancedb"}
 _NO_TABLE = frozenset({"dict_type", "model_type", "model_attributes_type", "tuple_type"})
 """What pydantic calls it where a section is a plain value."""
 
+SigningAlgorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""Of tokens. Each has a public key: with a shared secret whoever checks a token could issue one."""
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -118,6 +121,38 @@ class PromptSettings(_Section):
     max_tokens: int = Field(default=3000, ge=256)
 
 
+class KeySettings(_Section):
+    """`[[service.keys]]`: an API key, of which only the digest is kept, and whose it is."""
+
+    hash: str = Field(pattern="^sha256:[0-9a-f]{64}$", description="as `ragstore serve --new-key` prints it")
+    principal: str | None = Field(default=None, min_length=1, description="id or name; None for a key that reads metrics only")
+
+
+class TokenSettings(_Section):
+    """`[service.tokens]`: whose bearer tokens (JWT of an OpenID Connect issuer) are taken, and what they must say."""
+
+    issuer: str = Field(min_length=1, description="as it stands in the claim `iss`, to the letter")
+    audience: str | tuple[str, ...] = Field(min_length=1, description="one of these must be in the claim `aud`")
+    jwks_url: str | None = Field(default=None, description="where the issuer's keys are; default: as its discovery document says")
+    algorithms: tuple[SigningAlgorithm, ...] = Field(default=("RS256", "ES256"), min_length=1)
+    leeway: float = Field(default=60, ge=0, le=300, description="seconds by which clocks may differ")
+    groups_claim: Literal["sometimes", "always", "ignored"] = "sometimes"
+    ids: Literal["guid", "any"] = "guid"
+
+
+class ServiceSettings(_Section):
+    """`[service]`: `ragstore serve`."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8000, ge=0, le=65535)
+    keys: tuple[KeySettings, ...] = ()
+    tokens: TokenSettings | None = None
+    rate: float = Field(default=600, ge=0, description="requests per minute and principal; 0 for no limit")
+    burst: int = Field(default=60, ge=1, description="of them at once")
+    max_body: int = Field(default=65_536, ge=1024, le=16 * 2**20, description="bytes of a request")
+    timeout: float = Field(default=30, gt=0, le=3600, description="seconds for a request")
+
+
 class Settings(_Section):
     """All of `ragstore.toml`. `base` is the folder that relative paths start from: where the file lies."""
 
@@ -134,6 +169,7 @@ class Settings(_Section):
     worker: WorkerSettings = WorkerSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     prompt: PromptSettings = PromptSettings()
+    service: ServiceSettings = ServiceSettings()
 
     @field_validator("source", mode="before")
     @classmethod
@@ -199,6 +235,8 @@ def _problem(item: Mapping[str, Any]) -> str:
         known = [name for name in getattr(section, "model_fields", AccessSettings.model_fields) if name != "base"]
         if where[0] == "access" and len(where) > 1:
             known = list(AccessSettings.model_fields)
+        if where[0] == "service" and len(where) > 2:  # noqa: PLR2004 - section, table, key
+            known = list((KeySettings if where[1] == "keys" else TokenSettings).model_fields)
         near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
         return f"unknown key {'.'.join(where)!r}; {hint}"

@@ -219,7 +219,7 @@ def _level(name: str) -> int:
     part, _, what = name.rpartition(".")
     if part == "blob" or what == "caught_up":
         return logging.DEBUG
-    return logging.WARNING if what in {"down", "gap", "held_back"} else logging.INFO
+    return logging.WARNING if what in {"down", "failed", "gap", "held_back"} else logging.INFO
 
 
 def _cleaned(fields: Mapping[str, object]) -> dict[str, Any]:

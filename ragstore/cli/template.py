@@ -160,6 +160,17 @@ neighbours = 0                      # 1: a hit brings the chunk before and the c
 max_tokens = 3000                   # of the whole prompt
 # template = "summarise"            # or "answer", "chat"; or a file with your own words around question and sources: "prompt.jinja"
 # tokenizer = "tokenizer.json"      # of the model that answers, so that the limit is exact for it; default: the embedder's tokens
+
+[service]                           # ragstore serve; needs: pip install 'ragstore[service]'
+host = "127.0.0.1"
+port = 8000
+rate = 600                          # requests per minute and principal, 0 for no limit; burst of them at once
+burst = 60
+max_body = 65_536                   # bytes of a request
+timeout = 30                        # seconds for a request
+# keys = [{principal = "ada", hash = "sha256:..."}]   # of API keys, as ragstore serve --new-key prints it; no principal: reads metrics
+# tokens = {issuer = "https://login.microsoftonline.com/TENANT/v2.0", audience = "CLIENT-ID"}   # or bearer tokens of OpenID Connect
+# ^ also jwks_url, algorithms = ["RS256", "ES256"], leeway = 60, groups_claim = "sometimes", ids = "guid"
 """
 
 

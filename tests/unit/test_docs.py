@@ -43,6 +43,7 @@ COMMANDS = [
     "prompt",
     "purge",
     "search",
+    "serve",
     "status",
     "verify",
     "worker",

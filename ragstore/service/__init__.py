@@ -1,0 +1,1 @@
+"""Protocols that applications speak in, what the principal of each caller may read out."""

@@ -1,0 +1,234 @@
+"""An HTTP request in; one that is small, in time and of a known principal on to the application, an answer and a line of log out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import secrets
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy.exc import DBAPIError
+
+from ragstore.config import ServiceSettings
+from ragstore.errors import RagstoreError, TransientError
+from ragstore.instrumentation import Instruments
+from ragstore.service.addresses import host_of, is_loopback
+from ragstore.service.auth import Authenticator
+from ragstore.service.limits import RateLimit
+from ragstore.service.metrics import Metrics
+from ragstore.service.problems import MEDIA_TYPE, Problem, RefusedError, problem_of, refused
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+GUARDED: Final = "/v1/"
+"""Whatever is below needs a credential, also what is not there."""
+
+_ROUTES: Final = frozenset({"/v1/search", "/v1/prompt", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"})
+_CHUNKS: Final = "/v1/chunks/"
+_METHODS: Final = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
+_GONE: Final = 499
+"""The caller went away; as other servers log it."""
+_UNAVAILABLE: Final = 503
+_HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request, as far as it is logged: nothing of what it asks, and of its path only the route."""
+
+    id: str
+    method: str
+    route: str
+    began: float = field(default_factory=time.perf_counter)
+    status: int = 0
+    principal: str | None = None
+    reason: str | None = None
+
+
+class _GoneError(Exception):
+    """The caller went away before all of the request was here."""
+
+
+class Front:
+    """The outermost layer of the application. Order: host, credential, rate, size; all of it within the time limit."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        authenticator: Authenticator,
+        settings: ServiceSettings,
+        instruments: Instruments,
+        metrics: Metrics,
+        local: bool,
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._settings = settings
+        self._instruments = instruments
+        self._metrics = metrics
+        self._local = local
+        self._limit = RateLimit(rate=settings.rate, burst=settings.burst)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = _headers(scope)
+        exchange = Exchange(
+            id=_request_id(headers),
+            method=scope["method"] if scope["method"] in _METHODS else "OTHER",
+            route=_route(scope["path"]),
+        )
+        try:
+            with self._instruments.span("http.request", route=exchange.route, method=exchange.method):
+                await self._within_time(scope, headers, receive, _watched(send, exchange), exchange)
+        except _GoneError:
+            exchange.status = exchange.status or _GONE
+        finally:
+            self._tell(exchange)
+
+    async def _within_time(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, exchange: Exchange) -> None:
+        timer = asyncio.timeout(self._settings.timeout)
+        try:
+            async with timer:
+                await self._answer(scope, headers, receive, send, exchange)
+                return
+        except RefusedError as error:
+            problem, exchange.reason = error.problem, error.reason
+        except RagstoreError as error:
+            problem = self._service_problem(error, exchange)
+        except DBAPIError as error:
+            problem = self._service_problem(TransientError(f"the ledger cannot be reached ({type(error).__name__})"), exchange)
+        except TimeoutError as error:
+            late = timer.expired()
+            problem = Problem(status=504, detail="there was no answer in time; try again, or ask for less") if late else _unforeseen()
+            exchange.reason = "timeout" if late else self._note_bug(error, exchange)
+        except _GoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the last door: no text of an error that nobody foresaw goes to the caller
+            problem, exchange.reason = _unforeseen(), self._note_bug(error, exchange)
+        if not exchange.status:  # an answer that has begun cannot become another one: the server cuts it off
+            await _send_problem(problem, exchange, send)
+
+    async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, exchange: Exchange) -> None:
+        if self._local and not is_loopback(host_of(headers.get("host", ""))):
+            # By DNS, a web page of anybody's can have a name that leads here, and let a browser of this machine ask.
+            raise refused(421, "this service is for this machine alone: ask 127.0.0.1", reason="host")
+        scope["state"] = {**scope.get("state", {}), "request_id": exchange.id}
+        if scope["path"].startswith(GUARDED):
+            principal = await self._authenticator.principal(headers.get("authorization"))
+            exchange.principal = principal.id
+            seconds = self._limit.wait(principal.id)
+            if seconds:
+                wait = str(max(1, round(seconds + 0.5)))
+                raise refused(429, "too many requests; wait a little", reason="rate", headers={"Retry-After": wait})
+            scope["state"]["principal"] = principal
+            if scope["method"] == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise refused(415, "send JSON: Content-Type: application/json", reason="content_type")
+        body = await self._body(headers, receive)
+        await self._app(scope, _replayed(body, receive), send)
+
+    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
+        too_large = refused(413, f"a request has at most {self._settings.max_body} bytes", reason="size")
+        declared = headers.get("content-length", "0")
+        if not declared.isdecimal() or len(declared) > len(str(self._settings.max_body)) or int(declared) > self._settings.max_body:
+            raise too_large
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise _GoneError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._settings.max_body:
+                raise too_large
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+    def _service_problem(self, error: RagstoreError, exchange: Exchange) -> Problem:
+        problem = problem_of(error)
+        exchange.reason = type(error).__name__
+        if problem.status == _UNAVAILABLE:
+            self._instruments.log("service.down", id=exchange.id, error=type(error).__name__, detail=str(error))
+        return problem
+
+    def _note_bug(self, error: Exception, exchange: Exchange) -> str:
+        """Where it happened, and not its text, which may quote a request or a document."""
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        self._instruments.log("service.failed", id=exchange.id, error=type(error).__name__, place=place)
+        return type(error).__name__
+
+    def _tell(self, exchange: Exchange) -> None:
+        seconds = time.perf_counter() - exchange.began
+        self._metrics.answered(exchange.route, exchange.status, seconds)
+        told = {"id": exchange.id, "method": exchange.method, "route": exchange.route, "status": exchange.status}
+        who = {"principal": exchange.principal} if exchange.principal else {}
+        why = {"reason": exchange.reason} if exchange.reason else {}
+        self._instruments.log("http.request", **told, ms=round(seconds * 1000, 1), **who, **why)
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """By lower-cased name. One that is there twice is kept as one with a comma, as RFC 9110 says, which no credential survives."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    given = headers.get("x-request-id", "")
+    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
+
+
+def _route(path: str) -> str:
+    if path.startswith(_CHUNKS):
+        return _CHUNKS + "{id}"
+    return path if path in _ROUTES else "other"
+
+
+def _watched(send: Send, exchange: Exchange) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            exchange.status = message["status"]
+            extra = [(b"x-request-id", exchange.id.encode("ascii")), *_HEADERS]
+            message = {**message, "headers": [*message.get("headers", ()), *extra]}
+        await send(message)
+
+    return sending
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def receiving() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receiving
+
+
+async def _send_problem(problem: Problem, exchange: Exchange, send: Send) -> None:
+    body = json.dumps(problem.body(exchange.id)).encode("ascii")
+    headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), **problem.headers}
+    raw = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": problem.status, "headers": raw})
+    await send({"type": "http.response.body", "body": b"" if exchange.method == "HEAD" else body})
+
+
+def _unforeseen() -> Problem:
+    return Problem(status=500, detail="something went wrong that nobody foresaw; the log says where, under this request_id")
