@@ -31,8 +31,8 @@ async def texts(store: Store, *documents: str) -> dict[str, str]:
 async def sees(reader: Store, count: Callable[[], Awaitable[int]], expected: int) -> None:
     """The reader counts what is expected: now, or soon where it may lag behind."""
     end = time.monotonic() + (0 if reader.capabilities.immediate else _SOON)
-    while await count() != expected:
-        assert time.monotonic() < end, f"{await count()} and not {expected}"
+    while (counted := await count()) != expected:
+        assert time.monotonic() < end, f"{counted} and not {expected}"
         await asyncio.sleep(0.05)
 
 
