@@ -38,6 +38,7 @@ COMMANDS = [
     "failures",
     "index",
     "init",
+    "mcp",
     "plan",
     "policy",
     "prompt",
@@ -123,7 +124,7 @@ def test_every_help_text_has_the_exit_codes_and_fits_80_columns(command: list[st
     assert all(line.strip() in shown for line in EXIT_CODES.splitlines()[1:])
     assert max(map(len, shown.splitlines())) <= 80
     assert "..." not in shown.partition("Commands:")[2], "a summary that is cut off"
-    if command:
+    if command not in ([], ["mcp"]):  # which speaks a protocol of its own
         assert "--json" in shown
 
 
@@ -222,6 +223,16 @@ def test_the_example_of_llama_index_answers_each_person_from_what_that_person_ma
     ada, bob = capsys.readouterr().out.splitlines()
     assert ada == "Ada's answer rests on docs/pay.md, and tells of three percent"
     assert bob == "Bob's answer rests on docs/keys.md, and does not tell of three percent"
+
+
+def test_the_example_of_mcp_serves_each_person_what_that_person_may_read() -> None:
+    ran = subprocess.run([sys.executable, str(ROOT / "examples" / "mcp_client.py")], capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        "Ada's agent finds docs/pay.md",
+        "Bob's agent finds docs/keys.md",
+        "Bob's agent fetches what Ada's found: there is no chunk of this id that this principal may read; take one from the hits of `search`",
+    ]
 
 
 @pytest.mark.azurite
