@@ -60,6 +60,11 @@ class Applier:
         """What the embedder said where its last answer was that it cannot; empty otherwise."""
         return self._supply.down
 
+    @property
+    def source_down(self) -> str:
+        """What a source said that does not answer any more; empty otherwise."""
+        return self._reach.down
+
     def language_warnings(self) -> list[str]:
         """Whether the embedder knows the scripts of what was read."""
         return self._content.scripts.warnings(self._parts.settings.embedder.type)

@@ -31,6 +31,7 @@ class Looked:
     gone: list[BlobId] = field(default_factory=list)
     unclear: dict[BlobId, Exception] = field(default_factory=dict)
     """Blobs that could not be looked at, for a passing reason."""
+    source_down: str = ""
     refused: dict[BlobId, PoisonError] = field(default_factory=dict)
     """Blobs that nobody can look at, such as those whose name no URL can carry; the next listing gives them to the quarantine."""
 
@@ -43,6 +44,8 @@ class Outcome:
     """Blobs that have to be tried again, with the reason."""
     embedder_down: str
     """The reason where the embedder is down, which concerns whoever comes next as well; else empty."""
+    source_down: str
+    """The reason where a source does not answer; else empty. Its blobs are tried again one by one, and those of others go on."""
 
 
 async def apply_changes(parts: Parts, clock: Clocked, blobs: Iterable[BlobId]) -> Outcome:
@@ -81,7 +84,7 @@ async def apply_changes(parts: Parts, clock: Clocked, blobs: Iterable[BlobId]) -
         await applier.close()
     again = {blob: str(error) for blob, error in looked.unclear.items()}
     again |= {blob: "see: ragstore failures" for blob in wanted if blob.document_id in applier.postponed}
-    return Outcome(again=again, embedder_down=applier.embedder_down)
+    return Outcome(again=again, embedder_down=applier.embedder_down, source_down=looked.source_down or applier.source_down)
 
 
 async def narrow_now(parts: Parts, blobs: Iterable[BlobId]) -> None:
@@ -120,6 +123,7 @@ async def _look(parts: Parts, blobs: Sequence[BlobId]) -> Looked:
         async with asyncio.TaskGroup() as group:
             for _ in range(min(_LOOKS_AT_ONCE, len(blobs))):
                 group.create_task(lane())
+    looked.source_down = reach.down
     return looked
 
 

@@ -26,6 +26,11 @@ class Reach:
         self._clock = clock
         self._sources: dict[tuple[str, str], _Standing] = {}
 
+    @property
+    def down(self) -> str:
+        """What a source said that answered nothing, or nothing any more; empty where all of them answer."""
+        return next((standing.reason for standing in self._sources.values() if standing.is_down), "")
+
     async def state(self, source: Source, path: str) -> BlobState | None:
         """`Source.state`. Raises `TransientError` also where too many questions before had no answer."""
         return await self._of(source).ask(lambda: source.state(path))
@@ -44,20 +49,27 @@ class _Standing:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._failures = 0
-        self._reason = ""
+        self._answers = 0
+        self.reason = ""
         self._ask_again = 0.0
+
+    @property
+    def is_down(self) -> bool:
+        """It did not answer a few questions in a row, or none at all."""
+        return self._failures >= _IN_A_ROW or (self._failures > 0 and not self._answers)
 
     async def ask(self, question: Callable[[], Awaitable[Answer]]) -> Answer:
         if self._failures >= _IN_A_ROW:
             if self._clock() < self._ask_again:
-                raise TransientError(self._reason)
+                raise TransientError(self.reason)
             self._ask_again = self._clock() + _SECONDS  # one of them tries
         try:
             answer = await question()
         except TransientError as error:
             self._failures += 1
-            self._reason = str(error)
+            self.reason = str(error)
             self._ask_again = self._clock() + _SECONDS
             raise
         self._failures = 0
+        self._answers += 1
         return answer

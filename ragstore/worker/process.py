@@ -39,6 +39,8 @@ class Lane:
         self._embedded = 0
         """Chunks that were counted already."""
         self.outage = Outage(stop)
+        self.source_down = ""
+        """What a source said that did not answer the latest batch: its blobs wait, those of others go on."""
         self.busy = False
         self._passing: tuple[type[Exception], ...] = Passing
 
@@ -86,10 +88,18 @@ class Lane:
         finally:
             keeping.cancel()
         self._dirty = True
+        self._note_source(outcome.source_down)
         if outcome.embedder_down:
             await self._down(TransientError(outcome.embedder_down))
         elif self.outage.over():
             self._instruments.log("work.up", lane=self._name)
+
+    def _note_source(self, reason: str) -> None:
+        if reason and not self.source_down:
+            self._instruments.log("source.down", lane=self._name, error=reason)
+        elif self.source_down and not reason:
+            self._instruments.log("source.up", lane=self._name)
+        self.source_down = reason
 
     async def _release(self, items: Sequence[WorkItem]) -> None:
         """Others, or the next attempt, may have them at once; where not even that can be said, when the lease ends."""

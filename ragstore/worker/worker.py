@@ -187,6 +187,7 @@ class Worker:
     async def _note_state(self) -> None:
         parts = [self._listing, *(each.outage for each in self._followers), *(lane.outage for lane in self._lanes)]
         outages = [outage.reason for outage in parts if outage.is_on]
+        outages += [lane.source_down for lane in self._lanes if lane.source_down]
         depth = await asyncio.to_thread(self._parts.ledger.work.depth)
         is_idle = not depth and not any(lane.busy for lane in self._lanes)
         if is_idle:

@@ -143,3 +143,27 @@ async def test_a_feed_that_is_down_when_the_worker_starts_is_waited_for(work: Wo
     async with work.open() as index:
         assert (await index.follow(until_idle=True)).added == 1
     assert not failures
+
+
+async def test_a_source_that_does_not_answer_is_seen_in_the_status_until_it_does(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragstore.worker.process.spread", lambda _attempts: 0.05)
+    monkeypatch.setattr("ragstore.worker.worker._BEAT_SECONDS", 0.05)
+    async with following(work) as (index, feed, source):
+        source.state_errors["a.txt"] = TransientError("nobody is there")
+        work.write("a.txt", "alpha words")
+        feed.tell("a.txt")
+
+        async def outages() -> object:
+            worker = (await index.status())["worker"]
+            return worker and worker["outages"]
+
+        async def is_told() -> bool:
+            return await outages() == ["nobody is there"]
+
+        async def is_over() -> bool:
+            return await outages() == []
+
+        await eventually(is_told)
+        source.state_errors.clear()
+        await eventually(lambda: has(index, "alpha", "alpha words"))
+        await eventually(is_over)
