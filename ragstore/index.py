@@ -141,6 +141,8 @@ class AsyncIndex:
                 started(worker)
                 await worker.run(until_idle=until_idle, allow_mass_delete=allow_mass_delete)
                 clock.report.held_back = worker.held_back
+                # Those of earlier runs too, as after a pass.
+                clock.report.quarantined = sum(failure["kind"] != "transient" for failure in self.failures())
                 return clock.report
 
     def _note_in_step(self) -> None:
