@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ragstore import __version__, plugins
+from tests.support.stores import KINDS
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -78,7 +79,9 @@ def test_every_store_that_is_registered_passes_the_suite_of_stores() -> None:
         for line in suite.body
         if isinstance(line, ast.Assign) and any(isinstance(name, ast.Name) and name.id == "store_type" for name in line.targets)
     }
-    assert {name for kind, name in ENTRY_POINTS if kind == "stores"} <= said
+    registered = {name for kind, name in ENTRY_POINTS if kind == "stores"}
+    assert registered <= said
+    assert registered == set(KINDS), "tests of all stores at once do not know how to run one: tests/support/stores.py"
 
 
 def test_the_version_is_said_once() -> None:
