@@ -34,6 +34,7 @@ DOCUMENTS = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "connectors
 COMMANDS = [
     "copy",
     "demo",
+    "eval",
     "explain",
     "failures",
     "index",
@@ -115,6 +116,9 @@ def test_the_options_that_the_readme_gives_a_command_exist(command: str, capsys:
         ["failures", "retry"],
         ["failures", "drop"],
         ["failures", "list"],
+        ["eval", "run"],
+        ["eval", "make"],
+        ["eval", "unpack"],
         ["policy", "check"],
         ["policy", "test"],
     ],

@@ -21,6 +21,7 @@ _HEAVY = [
     "jinja2",
     "azure",
     "openai",
+    "matplotlib",
 ]
 
 
