@@ -73,7 +73,8 @@ class Nearest:
         if not nearest and self.by_index == self.condition:
             return await self._exactly(connection, names, self.condition)
         plan = await self.estimates.plan(connection, names, self.by_index)
-        if nearest and plan.rows > max(self.exact_below, self.limit):
+        # Rows that no index finds are few only once the whole table was read.
+        if nearest and (plan.rows > max(self.exact_below, self.limit) or not plan.by_index):
             rows = (await self.estimates.plan(connection, names, EVERY_ROW)).rows
             candidates = max(_CANDIDATES[self._filtered], math.ceil(_AMPLE * self.limit * rows / plan.rows))
             found = await self._approximately(connection, names, candidates) if candidates <= _MOST_CANDIDATES else None

@@ -40,8 +40,8 @@ class PgvectorStore(Store):
     - `schema`: where the tables are; it is made if need be.
     - `precision`: "f16" halves the vectors (`halfvec`); what comes back is rounded to three digits.
     - `ann_from`: from this many rows on, `maintain` builds an approximate index (HNSW); until then every search is exact.
-    - `exact_below`: with that index, a search whose filter seems to admit at most this many rows is still exact, and so is one under a
-      wider filter that admits few of the nearest rows: an approximate search would lose most of what it should find, silently.
+    - `exact_below`: with that index, a search whose filter seems to admit at most this many rows, which another index finds, is still
+      exact, and so is one that finds few of the nearest rows admitted: an approximate search would lose most, silently.
     - `pool_size`: connections in use at a time, but for long results.
     """
 
