@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI, Request, Security
@@ -12,6 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 
 from ragstore import __version__
 from ragstore.errors import RagstoreError
@@ -20,6 +22,8 @@ from ragstore.retrieval import measured
 from ragstore.service.auth import Authenticator
 from ragstore.service.bodies import PromptAnswer, PromptQuery, SearchAnswer, SearchQuery, problems
 from ragstore.service.front import GUARDED, Front
+from ragstore.service.mcp_http import PATH as MCP_PATH
+from ragstore.service.mcp_http import McpRoute
 from ragstore.service.metrics import MEDIA_TYPE as METRICS_TYPE
 from ragstore.service.metrics import Metrics
 from ragstore.service.problems import MEDIA_TYPE, Problem, refused
@@ -59,6 +63,8 @@ def build(
     app.add_api_route(GUARDED + "prompt", service.prompt, response_model=PromptAnswer, **post)
     absent = problems(401, 403, 404, 422, 429, 503, 504)
     app.add_api_route(GUARDED + "chunks/{chunk_id}", service.chunk, response_model=None, responses=absent, **bearer)
+    if find_spec("mcp") is not None:  # the extra `mcp`
+        app.router.routes.append(Route(MCP_PATH, endpoint=McpRoute(index), methods=["POST"]))
     app.add_api_route("/healthz", service.alive, response_model=None)
     app.add_api_route("/readyz", service.ready, response_model=None, responses=problems(503))
     app.add_api_route("/metrics", service.metrics, response_model=None, responses=problems(404), **bearer)

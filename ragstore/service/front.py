@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GUARDED: Final = "/v1/"
 """Whatever is below needs a credential, also what is not there."""
 
-_ROUTES: Final = frozenset({"/v1/search", "/v1/prompt", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"})
+_ROUTES: Final = frozenset({"/v1/search", "/v1/prompt", "/v1/mcp", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"})
 _CHUNKS: Final = "/v1/chunks/"
 _METHODS: Final = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
