@@ -104,6 +104,8 @@ class Front:
                 return
         except RefusedError as error:
             problem, exchange.reason = error.problem, error.reason
+            if error.__cause__ is not None:  # what the administrator can say
+                self._instruments.log("service.refused", id=exchange.id, reason=error.reason, detail=str(error.__cause__))
         except RagstoreError as error:
             problem = self._service_problem(error, exchange)
         except DBAPIError as error:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from typing_extensions import override
 
 from ragstore.config import TokenSettings
 from ragstore.errors import ConfigError, TransientError
@@ -198,6 +199,9 @@ async def test_whoever_a_valid_token_does_not_name_may_not_ask(serving: Serving)
             answer = await served.http.post("/v1/search", json={"query": "x"}, headers=headers)
             assert answer.status_code == 403, wrong
             assert "two words" not in answer.text
+        told = [line["detail"] for line in served.lines() if line["event"] == "service.refused"]
+        assert len(told) == 4
+        assert "oid" in told[0]
 
 
 async def test_attacks_on_a_route_are_refused_before_the_request_is_read(serving: Serving) -> None:
@@ -223,16 +227,17 @@ class _Issuing(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    @override
     def log_message(self, format: str, *args: object) -> None: ...
 
 
 @pytest.fixture
 def issuing() -> Iterator[tuple[str, dict[str, tuple[int, bytes]]]]:
-    handler = type("Issuing", (_Issuing,), {"answers": {}})
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    _Issuing.answers = {}
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Issuing)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}", handler.answers
+    yield f"http://127.0.0.1:{server.server_port}", _Issuing.answers
     server.shutdown()
     server.server_close()
     thread.join()
@@ -244,6 +249,7 @@ async def test_keys_are_found_by_the_discovery_document_of_the_issuer_itself(iss
     found = "/.well-known/openid-configuration"
     answers[found] = 200, json.dumps({"issuer": url, "jwks_uri": f"{url}/keys"}).encode()
     settings = TokenSettings(issuer=url, audience=AUDIENCE)
+    wrong: Any
     assert await Tokens(settings).claims(token(iss=url))
     for wrong in (
         {"issuer": url + "/x", "jwks_uri": f"{url}/keys"},
