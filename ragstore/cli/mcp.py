@@ -62,10 +62,9 @@ async def _serve(settings: Settings, principal: str | None) -> None:
 @contextmanager
 def _ending_at_once() -> Iterator[None]:
     """Let signals kill the process, as they do by default: reading leaves nothing behind, and a read of stdin cannot be interrupted."""
-    before = {number: signal.getsignal(number) for number in _ENDING}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    before = {number: handler for number in _ENDING if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, signal.SIG_DFL)
     try:
         yield
     finally:

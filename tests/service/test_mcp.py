@@ -18,7 +18,7 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 
 import ragstore
-from ragstore.cli.outcome import Exit
+from ragstore.cli.outcome import Exit, run
 from ragstore.errors import AccessError, ConfigError, StoreDamagedError, TransientError
 from ragstore.models import Principal
 from ragstore.service.mcp import mcp_server, serve_stdio
@@ -214,6 +214,15 @@ def test_an_unknown_principal_is_a_wrong_usage_in_one_line(configuration: Path) 
     assert (ran.returncode, ran.stdout) == (Exit.USAGE, "")
     assert ran.stderr.startswith("error: ")
     assert ran.stderr.count("\n") == 1
+
+
+def test_without_the_extra_it_says_what_to_install(
+    configuration: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "ragstore.service.mcp")
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+    assert run(["mcp", "--as", "Ada", "--config", str(configuration)]) == Exit.USAGE
+    assert "pip install 'ragstore[mcp]'" in capsys.readouterr().err
 
 
 def test_it_ends_when_the_client_goes_whatever_it_said(configuration: Path) -> None:
