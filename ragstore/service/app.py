@@ -26,7 +26,7 @@ from ragstore.service.mcp_http import PATH as MCP_PATH
 from ragstore.service.mcp_http import McpRoute
 from ragstore.service.metrics import MEDIA_TYPE as METRICS_TYPE
 from ragstore.service.metrics import Metrics
-from ragstore.service.problems import MEDIA_TYPE, Problem, refused
+from ragstore.service.problems import CHALLENGE, MEDIA_TYPE, Problem, refused
 
 if TYPE_CHECKING:
     from ragstore.index import AsyncIndex
@@ -67,7 +67,7 @@ def build(
         app.router.routes.append(Route(MCP_PATH, endpoint=McpRoute(index), methods=["POST"]))
     app.add_api_route("/healthz", service.alive, response_model=None)
     app.add_api_route("/readyz", service.ready, response_model=None, responses=problems(503))
-    app.add_api_route("/metrics", service.metrics, response_model=None, responses=problems(404), **bearer)
+    app.add_api_route("/metrics", service.metrics, response_model=None, responses=problems(401), **bearer)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _misunderstood)
     app.add_middleware(
@@ -136,7 +136,7 @@ class Service:
     async def metrics(self, request: Request) -> Response:
         """For Prometheus, by a key that is for metrics."""
         if not self._authenticator.may_read_metrics(request.headers.get("authorization")):
-            raise refused(404, "there is no such page", reason="no_metrics_key")
+            raise refused(401, "this needs a key that is for metrics", reason="no_metrics_key", headers=CHALLENGE)
         return Response(self._metrics.text(), media_type=METRICS_TYPE)
 
     async def _look(self) -> bool:

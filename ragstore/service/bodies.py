@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from ragstore.models import Citation, Hit
 from ragstore.retrieval import Switches
@@ -24,6 +24,9 @@ def _storable(text: str) -> str:
 
 Text = Annotated[str, Field(min_length=1, max_length=_LONGEST), AfterValidator(_storable)]
 
+_WHOLE: Final = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+"""JSON has one kind of number: 8.0 is a whole one. Text is none."""
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -39,7 +42,7 @@ class _Question(_Body):
     near_duplicates: float | None = Field(default=None, gt=0, le=1)
     mmr: float | None = Field(default=None, ge=0, le=1)
     half_life_days: float | None = Field(default=None, ge=0, le=36_600)
-    neighbours: int | None = Field(default=None, ge=0, le=MOST_NEIGHBOURS)
+    neighbours: Annotated[int, Field(ge=0, le=MOST_NEIGHBOURS), _WHOLE] | None = None
 
     @property
     def switches(self) -> Switches:
@@ -51,14 +54,16 @@ class _Question(_Body):
 class SearchQuery(_Question):
     """A question. Who asks is what the credential says: there is no field for it."""
 
-    limit: int = Field(default=8, ge=1, le=MAX_LIMIT)
-    per_blob: int | None = Field(default=None, ge=1, description="the most hits of one blob")
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT), _WHOLE] = 8
+    per_blob: Annotated[int, Field(ge=1), _WHOLE] | None = Field(default=None, description="the most hits of one blob")
 
 
 class PromptQuery(_Question):
     """A question to make a prompt for."""
 
-    max_tokens: int | None = Field(default=None, ge=256, le=10_000_000, description="of the whole prompt; default: [prompt] max_tokens")
+    max_tokens: Annotated[int, Field(ge=256, le=10_000_000), _WHOLE] | None = Field(
+        default=None, description="of the whole prompt; default: [prompt] max_tokens"
+    )
 
 
 class SearchAnswer(BaseModel):

@@ -30,6 +30,7 @@ GUARDED: Final = "/v1/"
 """Whatever is below needs a credential, also what is not there."""
 
 _ROUTES: Final = frozenset({"/v1/search", "/v1/prompt", "/v1/mcp", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"})
+_WITH_BODY: Final = frozenset({"/v1/search", "/v1/prompt"})
 _CHUNKS: Final = "/v1/chunks/"
 _METHODS: Final = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
@@ -134,7 +135,11 @@ class Front:
                 wait = str(max(1, round(seconds + 0.5)))
                 raise refused(429, "too many requests; wait a little", reason="rate", headers={"Retry-After": wait})
             scope["state"]["principal"] = principal
-            if scope["method"] == "POST" and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            if (
+                exchange.method == "POST"
+                and exchange.route in _WITH_BODY
+                and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
+            ):
                 raise refused(415, "send JSON: Content-Type: application/json", reason="content_type")
         body = await self._body(headers, receive)
         await self._app(scope, _replayed(body, receive), send)

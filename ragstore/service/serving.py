@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -73,7 +74,8 @@ async def serve(
         url = f"http://{f'[{address}]' if ':' in address else address}:{number}"
         instruments.log("service.started", url=url, mode=mode)
         listening(url)
-        await server.serve(sockets=[listener])
+        with _server_log(instruments):
+            await server.serve(sockets=[listener])
         instruments.log("service.stopped")
 
 
@@ -84,6 +86,31 @@ async def _warm_up(index: AsyncIndex, instruments: Instruments) -> None:
     except (RagstoreError, DBAPIError, OSError) as error:
         detail = str(error) if isinstance(error, RagstoreError) else ""
         instruments.log("service.down", error=type(error).__name__, detail=detail)
+
+
+class _ServerLog(logging.Handler):
+    """What the server itself complains of, such as bytes that are no HTTP, as a line like any other: the words alone, no traceback."""
+
+    def __init__(self, instruments: Instruments) -> None:
+        super().__init__(logging.WARNING)
+        self._instruments = instruments
+
+    @override
+    def emit(self, record: logging.LogRecord) -> None:
+        self._instruments.log("service.server", said=record.getMessage())
+
+
+@contextmanager
+def _server_log(instruments: Instruments) -> Iterator[None]:
+    logger, handler = logging.getLogger("uvicorn"), _ServerLog(instruments)
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
 
 
 class _Server(Server):

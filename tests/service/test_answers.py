@@ -92,6 +92,11 @@ async def test_two_people_asking_at_once_never_see_each_others_canary(serving: S
         assert BOB_CANARY not in served.log.getvalue()
 
 
+async def test_a_whole_number_may_be_written_with_a_point(serving: Serving) -> None:
+    async with serving() as served:
+        assert len((await served.post("search", "ada", query="who meets when?", limit=1.0)).json()["hits"]) == 1
+
+
 async def test_a_body_that_says_who_asks_is_refused(serving: Serving) -> None:
     async with serving() as served:
         named: dict[str, Any]

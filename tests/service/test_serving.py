@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -138,8 +139,8 @@ async def test_without_a_valid_credential_nothing_is_answered(serving: Serving) 
 async def test_metrics_are_for_a_key_that_is_for_metrics(serving: Serving) -> None:
     async with serving() as served:
         await served.post("search", "ada", query=f"board {ADA_CANARY}")
-        assert (await served.http.get("/metrics")).status_code == 404
-        assert (await served.http.get("/metrics", headers=served.bearer("ada"))).status_code == 404
+        assert (await served.http.get("/metrics")).status_code == 401
+        assert (await served.http.get("/metrics", headers=served.bearer("ada"))).status_code == 401
         text = (await served.http.get("/metrics", headers=served.bearer("metrics"))).text
         assert 'ragstore_answers_total{kind="search"} 1.0' in text
         assert "ragstore_refused_chunks_total" in text
@@ -266,6 +267,10 @@ def test_a_server_answers_and_ends_in_good_order(here: Path) -> None:
         request = urllib.request.Request(f"{url}/v1/search", b'{"query": "alpha"}', {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert [hit["blob"] for hit in json.load(answer)["hits"]] == ["docs/a.txt"]
+        place = urllib.parse.urlsplit(url)
+        with socket.create_connection((str(place.hostname), place.port or 0)) as raw:
+            raw.sendall(b"no HTTP at all\r\n\r\n")
+            assert raw.recv(100).startswith(b"HTTP/1.1 400")
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
         _, log = process.communicate(timeout=30)
@@ -275,4 +280,5 @@ def test_a_server_answers_and_ends_in_good_order(here: Path) -> None:
         process.communicate()
     assert process.returncode == Exit.DONE, log
     events = [json.loads(line)["event"] for line in log.splitlines()]
-    assert (events[0], events[-1], len(events)) == ("service.started", "service.stopped", 4)
+    assert "service.server" in events
+    assert (events[0], events[-1], len(events)) == ("service.started", "service.stopped", 5)
