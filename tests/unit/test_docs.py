@@ -230,13 +230,12 @@ def test_the_example_of_llama_index_answers_each_person_from_what_that_person_ma
 
 
 def test_the_example_of_mcp_serves_each_person_what_that_person_may_read() -> None:
-    ran = subprocess.run([sys.executable, str(ROOT / "examples" / "mcp_client.py")], capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, str(ROOT / "examples" / "mcp_client.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout.splitlines() == [
-        "Ada's agent finds docs/pay.md",
-        "Bob's agent finds docs/keys.md",
-        "Bob's agent fetches what Ada's found: there is no chunk of this id that this principal may read; take one from the hits of `search`",
-    ]
+    ada, bob, foreign = ran.stdout.splitlines()
+    assert (ada, bob) == ("Ada's agent finds docs/pay.md", "Bob's agent finds docs/keys.md")
+    assert foreign.startswith("Bob's agent fetches what Ada's found: there is no chunk of this id that this principal may read")
 
 
 @pytest.mark.azurite
