@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -191,32 +191,47 @@ def unpack(
 
 
 def _show(found: Evaluation, terminal: Terminal) -> None:
-    ndcg, recall, mrr = "nDCG@10", f"recall@{found.k}", "MRR@10"
-    rows = [
-        {
-            "configuration": one.variant.name,
-            ndcg: _figure(one.ndcg, 3),
-            recall: _figure(one.recall, 3),
-            mrr: _figure(one.mrr, 3),
-            "above first": _figure(one.better, 3, sign=True) if one.better else "",
-            "p50 (ms)": _figure(one.p50, 1),
-            "p95 (ms)": _figure(one.p95, 1),
-        }
-        for one in found.measured
-    ]
-    if not terminal.styled:
-        terminal.line("\t".join(rows[0]))
-    tables.show_rows(rows, list(rows[0]), terminal, f"{found.name}, {tables.counted(found.queries, 'question')}")
+    """A line for each configuration, tab-separated in a pipe; on a terminal intervals stand below their figures, for want of width."""
+    columns = ["nDCG@10", f"recall@{found.k}", "MRR@10", "above first", "p50 (ms)", "p95 (ms)"]
+    rows = {one.variant.name: (one.ndcg, one.recall, one.mrr, one.better, one.p50, one.p95) for one in found.measured}
+    if terminal.styled:
+        terminal.line(f"{found.name}, {tables.counted(found.queries, 'question')}; below each figure its 95 % interval")
+        _show_table(columns, rows, terminal)
+    else:
+        terminal.line("\t".join(["configuration", *columns]))
+        for name, figures in rows.items():
+            cells = [_cell(figure, column) for figure, column in zip(figures, columns, strict=True)]
+            terminal.line("\t".join([plain(name), *(f"{value} ({low} to {high})" if value else "" for value, low, high in cells)]))
     if found.missing:
-        terminal.note(f"{found.missing:,} of {found.judged:,} relevant documents are not there, and count as not found")
+        terminal.note(f"relevant documents that are not there, and count as not found: {found.missing:,} of {found.judged:,}")
     if found.left_out:
-        terminal.note(f"{found.left_out:,} queries have no relevant document, and were left out")
+        terminal.note(f"questions without a relevant document, which were left out: {found.left_out:,}")
 
 
-def _figure(interval: Interval, digits: int, *, sign: bool = False) -> str:
-    """`0.812 (0.790 to 0.833)`."""
-    form = f"{'+' if sign else ''}.{digits}f"
-    return f"{interval.value:{form}} ({interval.low:{form}} to {interval.high:{form}})"
+def _show_table(columns: Sequence[str], rows: Mapping[str, Sequence[Interval | None]], terminal: Terminal) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(overflow="fold")
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for name, figures in rows.items():
+        cells = []
+        for figure, column in zip(figures, columns, strict=True):
+            value, low, high = _cell(figure, column, digits=2)
+            cells.append(Text.assemble(value, (f"\n{low}..{high}", "dim")) if value else Text())
+        table.add_row(Text(plain(name)), *cells)
+    terminal.show(table)
+
+
+def _cell(figure: Interval | None, column: str, *, digits: int = 3) -> tuple[str, str, str]:
+    """The figure and its bounds; of the bounds so many digits, of milliseconds one."""
+    if figure is None:
+        return "", "", ""
+    sign = "+" if column == "above first" else ""
+    form, bounds = (".1f", ".1f") if column.endswith("(ms)") else (".3f", f".{digits}f")
+    return f"{figure.value:{sign}{form}}", f"{figure.low:{sign}{bounds}}", f"{figure.high:{sign}{bounds}}"
 
 
 @contextmanager
@@ -227,8 +242,7 @@ def _shown(terminal: Terminal) -> Iterator[Progress]:
         return
     from rich.progress import BarColumn, Progress, TextColumn
 
-    with Progress(
-        BarColumn(bar_width=24), TextColumn("{task.completed} of {task.total} queries"), console=terminal.err, transient=True
-    ) as bar:
-        task = bar.add_task("asking", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    columns = (BarColumn(bar_width=24), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=terminal.err, transient=True) as bar:
+        task = bar.add_task("looking for the documents", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total, description=f"{done:,} of {total:,} questions")

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from ragstore.cli.outcome import Exit
+from ragstore.cli.terminal import Terminal
 from ragstore.config import Settings, from_mapping
 from ragstore.evaluation import plotting
 from tests.support.commands import Ragstore
@@ -52,7 +53,20 @@ def test_the_table_names_its_columns_also_in_a_pipe(ragstore: Ragstore, small: P
     head, *rows = [line.split("\t") for line in ran.out.splitlines()]
     assert head == ["configuration", "nDCG@10", "recall@3", "MRR@10", "above first", "p50 (ms)", "p95 (ms)"]
     assert [row[:3] for row in rows] == [[name, *["1.000 (1.000 to 1.000)"] * 2] for name in ("text", "rrf per-blob=all")]
-    assert "1 queries have no relevant document" in ran.err
+    assert "questions without a relevant document, which were left out: 1" in ran.err
+
+
+def test_the_table_fits_a_terminal_of_80_columns_and_cuts_nothing_off(
+    ragstore: Ragstore, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Terminal, "styled", property(lambda _terminal: True))
+    ran = ragstore("eval", "small", "--as", "me", "-q", "--compare", "vector", "--compare", "rrf mmr=0.5 vector-weight=0.3 per-blob=all")
+    title, head, *rows = ran.out.splitlines()
+    assert title == "small, 2 questions; below each figure its 95 % interval"
+    assert head.split() == ["nDCG@10", "recall@10", "MRR@10", "above", "first", "p50", "(ms)", "p95", "(ms)"]
+    assert max(map(len, rows)) <= 80
+    assert ran.out.count("1.00..1.00") == 6
+    assert "".join(row[:14].strip() for row in rows[2:]).replace(" ", "").startswith("rrfmmr=0.5")
 
 
 def test_a_document_further_down_costs_what_the_formula_says(ragstore: Ragstore, docs: Path, tmp_path: Path) -> None:
