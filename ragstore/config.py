@@ -153,6 +153,15 @@ class ServiceSettings(_Section):
     timeout: float = Field(default=30, gt=0, le=3600, description="seconds for a request")
 
 
+class AskSettings(_Section):
+    """`[ask]`: the model that `ragstore ask` sends prompts to, documents and all."""
+
+    base_url: str | None = Field(default=None, description="of an OpenAI-compatible API")
+    model: str | None = None
+    api_key_env: str | None = Field(default=None, description="environment variable that holds the key")
+    timeout: float = Field(default=120, gt=0, le=3600, description="seconds between two pieces of an answer")
+
+
 class Settings(_Section):
     """All of `ragstore.toml`. `base` is the folder that relative paths start from: where the file lies."""
 
@@ -169,6 +178,7 @@ class Settings(_Section):
     worker: WorkerSettings = WorkerSettings()
     retrieval: RetrievalSettings = RetrievalSettings()
     prompt: PromptSettings = PromptSettings()
+    ask: AskSettings = AskSettings()
     service: ServiceSettings = ServiceSettings()
 
     @field_validator("source", mode="before")

@@ -7,7 +7,23 @@ from typing import Annotated
 import typer
 
 from ragstore import __version__
-from ragstore.cli import checking, copying, demo, evaluating, explaining, failing, index, mcp, policy, purge, reading, serve, setup, worker
+from ragstore.cli import (
+    answering,
+    checking,
+    copying,
+    demo,
+    evaluating,
+    explaining,
+    failing,
+    index,
+    mcp,
+    policy,
+    purge,
+    reading,
+    serve,
+    setup,
+    worker,
+)
 from ragstore.cli.options import Config, Quiet, Verbose
 from ragstore.cli.outcome import EXIT_CODES
 
@@ -38,5 +54,21 @@ def ragstore(
     """Keep a retrieval index in step with a blob store, and show each caller only what that caller may read."""
 
 
-for _module in (setup, index, worker, reading, evaluating, explaining, mcp, policy, checking, failing, copying, purge, serve, demo):
+for _module in (
+    setup,
+    index,
+    worker,
+    reading,
+    answering,
+    evaluating,
+    explaining,
+    mcp,
+    policy,
+    checking,
+    failing,
+    copying,
+    purge,
+    serve,
+    demo,
+):
     _module.register(app)

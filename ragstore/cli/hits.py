@@ -55,7 +55,12 @@ def show_prompt(prompt: Prompt, terminal: Terminal) -> None:
         for line in message["content"].split("\n"):
             terminal.line(line)
     terminal.line(f"--- {counted(len(prompt.citations), 'citation')}, {counted(prompt.tokens, 'token')} ---")
-    for citation in prompt.citations:
+    show_citations(prompt.citations, terminal)
+
+
+def show_citations(citations: Sequence[Citation], terminal: Terminal) -> None:
+    """What each number points to."""
+    for citation in citations:
         place = _place(citation)
         terminal.line(
             f"[{citation.number}] {plain(citation.blob)}{f'  {place}' if place else ''}  characters {citation.start}-{citation.end}"

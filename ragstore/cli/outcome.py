@@ -33,7 +33,7 @@ class Exit(IntEnum):
     STOPPED = 4
     """A guard stopped the run before it did harm."""
     DIFFERENT = 5
-    """`verify` found a difference, `purge` left something, or a case of `policy test` failed."""
+    """`verify` found a difference, `ask` a wrong citation, `purge` left something, or a case of `policy test` failed."""
     HUNG_UP = 129
     INTERRUPTED = 130
     BROKEN_PIPE = 141
@@ -48,7 +48,7 @@ Exit codes:
   2  wrong usage or configuration, an unknown principal, a locked index
   3  done, but some blobs are in quarantine or could not be read
   4  stopped by a guard before it did harm
-  5  verify found a difference, purge left something, a policy case failed
+  5  verify or ask found a fault, purge left something, a policy case failed
 An error is one line on stderr; stdout stays empty, with --json too."""
 """The epilog of every `--help`. The first line keeps the formatter from filling the paragraph."""
 

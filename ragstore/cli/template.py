@@ -161,6 +161,12 @@ max_tokens = 3000                   # of the whole prompt
 # template = "summarise"            # or "answer", "chat"; or a file with your own words around question and sources: "prompt.jinja"
 # tokenizer = "tokenizer.json"      # of the model that answers, so that the limit is exact for it; default: the embedder's tokens
 
+[ask]                               # ragstore ask; needs: pip install 'ragstore[ask]'. Prompts, documents and all, are sent there
+# base_url = "https://api.openai.com/v1"   # or any OpenAI-compatible API, also one on this machine: "http://127.0.0.1:11434/v1"
+# model = "NAME"
+# api_key_env = "OPENAI_API_KEY"    # the variable that holds the key; without it none is sent
+timeout = 120                       # seconds between two pieces of an answer
+
 [service]                           # ragstore serve; needs: pip install 'ragstore[service]'
 host = "127.0.0.1"
 port = 8000

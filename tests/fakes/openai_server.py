@@ -1,4 +1,4 @@
-"""A small `/v1/embeddings` on 127.0.0.1 that keeps OpenAI's documented limits and fails on demand."""
+"""A small `/v1/embeddings` and `/v1/chat/completions` on 127.0.0.1 that keeps OpenAI's documented limits and fails on demand."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from ragstore.embedding.hashing import HashEmbedder
 
+CHAT = "/v1/chat/completions"
 MOST_INPUTS = 2048
 MOST_TOKENS = 300_000
 MOST_TOKENS_PER_INPUT = 8192
@@ -45,6 +46,11 @@ class OpenAIServer:
         self.running = self.most_at_once = 0
         self.index_left_out = False
         self.component: float | None = None
+        self.reply = ""
+        """What the model says to any messages, streamed a few characters at a time."""
+        self.cut = False
+        """The stream ends in the middle."""
+        self.streams = True
         self._lock = threading.Lock()
         server = self
 
@@ -59,11 +65,13 @@ class OpenAIServer:
                     server.most_at_once = max(server.most_at_once, server.running)
                     failure = server.failures.pop(0) if server.failures else None
                 failure = failure or server.check(self.path, self.headers.get("Authorization"), body)
-                content = server.answer(body) if failure is None else server.error(failure)
+                chat = self.path == CHAT
+                content = server.error(failure) if failure else server.said(body) if chat else server.answer(body)
                 with server._lock:
                     server.running -= 1
                 self.send_response(200 if failure is None else failure.status)
-                headers = {"Content-Type": "application/json", **(failure.headers if failure else {})}
+                kind = "text/event-stream; charset=utf-8" if chat and failure is None and server.streams else "application/json"
+                headers = {"Content-Type": kind, **(failure.headers if failure else {})}
                 for name, value in headers.items():
                     self.send_header(name, value)
                 self.send_header("Content-Length", str(len(content)))
@@ -90,7 +98,7 @@ class OpenAIServer:
 
     def check(self, path: str, authorization: str | None, body: dict[str, Any]) -> Failure | None:
         """The failure that the documented rules demand, if any."""
-        inputs = body["input"]
+        inputs = body["input"] if path != CHAT else [message["content"] for message in body["messages"]]
         tokens = [max(1, len(text.encode()) // 4) if isinstance(text, str) else 0 for text in inputs]
         bad_request = {
             "'$.input' is invalid": not inputs or not all(isinstance(text, str) and text for text in inputs),
@@ -100,7 +108,7 @@ class OpenAIServer:
             "This model does not support specifying dimensions.": body.get("dimensions", 0) > self.native,
             "the text is refused": any(word in text for word in self.refused for text in inputs),
         }
-        if path != "/v1/embeddings":
+        if path not in {"/v1/embeddings", CHAT}:
             return Failure(status=404, message=f"Invalid URL (POST {path})")
         if authorization != f"Bearer {self.key}":
             return Failure(status=401, message="Incorrect API key provided", code="invalid_api_key")
@@ -122,6 +130,18 @@ class OpenAIServer:
             data.reverse()
         usage = {"prompt_tokens": len(data), "total_tokens": len(data)}
         return json.dumps({"object": "list", "model": body["model"], "data": data, "usage": usage}).encode()
+
+    def said(self, body: dict[str, Any]) -> bytes:
+        """The reply as server-sent events with a comment and an empty choice between them, or whole."""
+        if not self.streams:
+            return json.dumps({"choices": [{"message": {"role": "assistant", "content": self.reply}, "finish_reason": "stop"}]}).encode()
+        assert body["stream"] is True
+        pieces = [self.reply[start : start + 5] for start in range(0, len(self.reply), 5)]
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
+        events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+        last = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": {"total_tokens": 1}}]
+        lines = [f"data: {json.dumps(event)}\n\n" for event in (events[: len(events) // 2] if self.cut else [*events, *last])]
+        return "".join([": keep-alive\n\n", *lines, "" if self.cut else "data: [DONE]\n\n"]).encode()
 
     def error(self, failure: Failure) -> bytes:
         """An error object as the API sends it."""

@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ["README.md", "CHANGELOG.md", ".github/CONTRIBUTING.md", "connectors/README.md"]
 COMMANDS = [
+    "ask",
     "copy",
     "demo",
     "eval",

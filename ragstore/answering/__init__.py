@@ -1,0 +1,8 @@
+"""A prompt in, a model's answer and what is wrong with its citations out."""
+
+from __future__ import annotations
+
+from ragstore.answering.endpoint import Endpoint
+from ragstore.answering.grounding import Grounding, Problem, check
+
+__all__ = ["Endpoint", "Grounding", "Problem", "check"]
