@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,7 +43,8 @@ def save(evaluation: Evaluation, file: Path) -> None:
 
     kind = _format(file)
     # Without a date and with names of its own choice, an SVG is the same each time; as paths, its text looks the same everywhere.
-    with mpl.rc_context({"svg.hashsalt": "ragstore", "svg.fonttype": "path", "text.parse_math": False}):
+    with mpl.rc_context({"svg.hashsalt": "ragstore", "svg.fonttype": "path", "text.parse_math": False}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks is boxes: no reason to fill a terminal
         figure = draw(evaluation)
         try:
             figure.savefig(file, format=kind, dpi=160, metadata={"Date": None} if kind == "svg" else {"Software": None})

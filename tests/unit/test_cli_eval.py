@@ -146,7 +146,7 @@ def test_equal_figures_give_equal_pictures_and_names_of_others_are_only_text(rag
 
     with package.open(_settings(tmp_path)) as index:
         found = evaluate(index, load(small), principal=index.principal("me"), variants=[Variant(name="$x^{$ <b>\x1b[31m")])
-    found = replace(found, name="$\\alpha$\n" + "long" * 50)
+    found = replace(found, name="数据 $\\alpha$\n" + "long" * 50)
     for name in ("a.svg", "b.svg", "a.png"):
         plotting.save(found, tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
