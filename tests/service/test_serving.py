@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import runpy
 import signal
 import socket
 import subprocess
@@ -198,6 +199,16 @@ async def test_where_nobody_could_prove_who_asks_nothing_is_served(workspace: Wo
 def test_a_section_that_is_wrong_is_told(tmp_path: Path, service: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="service"):
         config.from_mapping({"access": {"mode": "open"}, "service": service}, base=tmp_path, environ={})
+
+
+def test_the_example_shows_each_person_what_that_person_may_read(capsys: pytest.CaptureFixture[str]) -> None:
+    example = Path(__file__).parents[2] / "examples" / "http_service.py"
+    runpy.run_path(str(example), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "Ada finds docs/pay.md" in out
+    assert "Bob finds docs/keys.md" in out
+    assert "Bob asks for what Ada found: there is no such chunk" in out
+    assert "Bob's prompt cites docs/keys.md\n" in out
 
 
 @pytest.fixture
