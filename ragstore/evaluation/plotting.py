@@ -68,7 +68,7 @@ def draw(evaluation: Evaluation) -> Figure:
     quality.set_ylim(len(measured) - 0.5, -0.5)
     quality.set_xlim(0, 1.02)
     quality.set_xlabel("quality, with 95 % intervals")
-    speed.set_xlim(left=0)
+    speed.set_xlim(0, 1.06 * max(one.p95.high for one in measured))
     speed.set_xlabel("milliseconds a search, with 95 % intervals")
     for axes in (quality, speed):
         _plain(axes, len(measured))
