@@ -87,7 +87,7 @@ async def _pieces(response: httpx.Response) -> AsyncIterator[str]:
         yield _text(_parsed((await response.aread()).decode("utf-8", "replace")), "message")[0]
         return
     finished = False
-    async for line in response.aiter_lines():
+    async for line in _lines(response):
         name, _, data = line.partition(":")
         if name != "data":
             continue
@@ -99,6 +99,18 @@ async def _pieces(response: httpx.Response) -> AsyncIterator[str]:
             yield piece
     if not finished:
         raise TransientError("the answer ended in the middle; try again")
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
+    """Lines as server-sent events have them. Separators of Unicode, at which httpx would part them too, may stand in a JSON text."""
+    rest = b""
+    async for part in response.aiter_bytes():
+        *whole, rest = (rest + part).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace").rstrip("\r")
+        if len(rest) > _LONGEST:
+            raise TransientError("the endpoint sends a line without end; is [ask] base_url that of an OpenAI-compatible API?")
+    yield rest.decode("utf-8", "replace")
 
 
 def _parsed(data: str) -> dict[str, Any]:

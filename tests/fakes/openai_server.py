@@ -140,7 +140,10 @@ class OpenAIServer:
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
         events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
         last = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": {"total_tokens": 1}}]
-        lines = [f"data: {json.dumps(event)}\n\n" for event in (events[: len(events) // 2] if self.cut else [*events, *last])]
+        lines = [
+            f"data: {json.dumps(event, ensure_ascii=False)}\r\n\r\n"
+            for event in (events[: len(events) // 2] if self.cut else [*events, *last])
+        ]
         return "".join([": keep-alive\n\n", *lines, "" if self.cut else "data: [DONE]\n\n"]).encode()
 
     def error(self, failure: Failure) -> bytes:

@@ -93,7 +93,7 @@ async def said(server: OpenAIServer, *, base_url: str | None = None, model: str 
 
 @pytest.mark.parametrize("streams", [True, False])
 async def test_an_answer_comes_whole_from_servers_that_stream_and_that_do_not(server: OpenAIServer, *, streams: bool) -> None:
-    server.reply, server.streams = "Nach neunzig Tagen, größer als 北京 [1].", streams
+    server.reply, server.streams = "Nach neunzig Tagen, größer\u2028als\x85 北京 [1].", streams
     assert await said(server) == server.reply
     assert server.requests == [{"model": "m", "messages": list(MESSAGES), "stream": True}]
 

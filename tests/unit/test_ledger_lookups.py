@@ -84,3 +84,16 @@ def test_a_cursor_comes_back_with_what_status_shows(ledger: Ledger) -> None:
     assert rows == [("feed", "c2", 5.0, 2.5), ("queue", None, 7.0, None)]
     ledger.cursors.forget("feed")
     assert ledger.cursors.get("feed") is None
+
+
+def test_the_chunks_beside_one_are_those_of_its_document_with_their_distance(ledger: Ledger) -> None:
+    state = blob("x")
+    ledger.documents.mark_pending([state, blob("y")])
+    ledger.documents.commit([commit_of(state, chunks=("0", "1", "2", "3", "4")), commit_of(blob("y"), chunks=("0", "1"))])
+    assert ledger.documents.beside(["x-0", "x-3", "y-1", "unknown"], 2) == {
+        "x-0": [(1, "x-1"), (2, "x-2")],
+        "x-3": [(-1, "x-2"), (1, "x-4"), (-2, "x-1")],
+        "y-1": [(-1, "y-0")],
+    }
+    assert ledger.documents.beside([], 2) == {}
+    assert ledger.documents.committed(["x-0"])["x-0"].modified == state.modified
