@@ -282,3 +282,20 @@ async def test_without_the_ledger_no_neighbour_and_no_hit_is_shown(library: Libr
         await reader(library, around=away).search("halyard", principal=ALICE, neighbours=1)
     with pytest.raises(ConfigError, match="order"):
         await library.retriever().search("halyard", principal=ALICE, neighbours=1)
+
+
+EVERY: dict[str, Any] = {"vector_weight": 0.7, "near_duplicates": 0.7, "mmr": 0.5, "half_life_days": 30.0, "neighbours": 1}
+
+
+@pytest.mark.parametrize("obey", [True, False])
+async def test_what_may_not_be_read_moves_no_score_and_no_rank_whatever_is_switched_on(library: Library, *, obey: bool) -> None:
+    for number in range(8):
+        await book(library, f"rotate the key number {number} of the cellar", f"then polish lock {number}", path=f"{number}.md")
+    store = Watching(library.store, obey=obey)
+    asking = {"principal": ALICE, "limit": 4, "legs": "vector", **EVERY}
+    before = await reader(library, store=store).search("rotate the key", **asking)
+    for number in range(40):
+        await library.add(f"secret/{number}.md", "rotate the key number 3 of the cellar", f"rotate key {number}", allow="bob")
+    after = await reader(library, store=store).search("rotate the key", **asking)
+    assert [(hit.chunk, hit.text) for hit in after] == [(hit.chunk, hit.text) for hit in before]
+    assert [hit.score for hit in after] == pytest.approx([hit.score for hit in before])
