@@ -113,7 +113,8 @@ class VectorDumper(Dumper):
 
 
 class Psycopg(RawClient):
-    """psycopg: `COPY` row by row into a temporary table, then an upsert. Exact where `exact`, else by the index with an open end."""
+    """psycopg: `COPY` row by row into a temporary table, then an upsert. Exact where `exact`, else as the planner likes, with an
+    index that is searched on until the limit is filled."""
 
     def __init__(self, connection: Any, table: str) -> None:
         self.connection = connection

@@ -242,7 +242,6 @@ async def _postgres(vendor: PostgresVendor, library: Library, effort: Effort) ->
     raw = await vendor.raw("asked")
     queries = list(library.topics.queries(effort.queries))
     for share in library.shares:
-        raw.exact = True
         figures += await _under(share, store, raw, library, queries, clock)
     figures += await _many_groups(store, rows, library, queries[:20])
     await raw.close()
@@ -252,14 +251,28 @@ async def _postgres(vendor: PostgresVendor, library: Library, effort: Effort) ->
 
 async def _under(share: Share, store: Store, raw: Psycopg, library: Library, queries: Sequence[Vectors], clock: Clock) -> list[Figure]:
     admitted = library.policy.filter_for(share.principal).filter
+    ways = {exact: await _tried(raw, share, admitted, library, queries[:20], exact=exact) for exact in (True, False)}
+    # The baseline misses nothing: of the two ways to ask, the quicker one that does not.
+    raw.exact = ways[False][1] < RECALL or ways[True][0] < ways[False][0]
     costs, found = await _timed(store, raw, admitted, queries, clock)
     recall = _recall(library, share, queries, found)
-    raw.exact = False
-    by_index = [await raw.search(raw.asked(query, admitted)) for query in queries[:20]]
-    others = _recall(library, share, queries[:20], by_index)
-    note = f"{share.documents.sum() * CHUNKS:,} rows may be read; raw by the index, ef_search 400 and an open end, {others:.3f}"
+    told = ", ".join(f"{'exact' if exact else 'as planned'} {took:.1f} ms {right:.3f}" for exact, (took, right) in ways.items())
+    note = f"{share.documents.sum() * CHUNKS:,} rows may be read; raw {told}: compared with {'exact' if raw.exact else 'as planned'}"
     figure = Figure(name=f"pgvector: {share.name}, recall@{LIMIT}", value=recall, unit="", target=RECALL, at_least=True, note=note)
     return [figure, *_speeds(f"pgvector: {share.name}", costs, by_clock=True)]
+
+
+async def _tried(
+    raw: Psycopg, share: Share, admitted: Filter, library: Library, queries: Sequence[Vectors], *, exact: bool
+) -> tuple[float, float]:
+    """The median milliseconds and the recall of the raw client, asked this way."""
+    raw.exact = exact
+    times, found = [], []
+    for query in queries:
+        begin = time.perf_counter()
+        found.append(await raw.search(raw.asked(query, admitted)))
+        times.append((time.perf_counter() - begin) * 1_000)
+    return statistics.median(times), _recall(library, share, queries, found)
 
 
 def _recall(library: Library, share: Share, queries: Sequence[Vectors], found: Sequence[Sequence[str]]) -> float:
