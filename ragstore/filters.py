@@ -6,8 +6,9 @@ Columns are never null, so the logic has two values and `Not` is exact. Whoever 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from ragstore import patterns
@@ -180,6 +181,56 @@ def _plainer(column: ScalarColumn, pattern: str) -> Filter:
     if not rest:
         return OneOf(column, frozenset({text}))
     return StartsWith(column, text) if text else ALWAYS
+
+
+def positive(expression: Filter) -> Filter:
+    """An equal filter with `Not` around leaves only, in which the leaves of one column are merged where that says the same.
+
+    For stores whose parsers give up at deep nesting, that plan a thousand ORs slower than one list, or that cannot negate: with every
+    negation at a leaf, a leaf that a store cannot say may count as true, and the whole only becomes wider.
+    """
+    return simplify(_positive(simplify(expression)))
+
+
+def _positive(expression: Filter) -> Filter:
+    match expression:
+        case And(parts):
+            return _merged(all_of(_positive(part) for part in parts))
+        case Or(parts):
+            return _merged(any_of(_positive(part) for part in parts))
+        case Not(And(parts)):
+            return _merged(any_of(_positive(negate(part)) for part in parts))
+        case Not(Or(parts)):
+            return _merged(all_of(_positive(negate(part)) for part in parts))
+        case Not(Not(part)):
+            return _positive(part)
+    return expression
+
+
+def _merged(expression: Filter) -> Filter:
+    """An OR of `x in A`, `x in B` is `x in A + B`; an AND of their negations is the negation of that."""
+    match expression:
+        case Or(parts):
+            return any_of(_union(parts))
+        case And(parts):
+            negated = [part.part for part in parts if isinstance(part, Not)]
+            return all_of([*(part for part in parts if not isinstance(part, Not)), *(negate(part) for part in _union(negated))])
+    return expression
+
+
+def _union(parts: Iterable[Filter]) -> list[Filter]:
+    values: defaultdict[tuple[type[Filter], str], set[str]] = defaultdict(set)
+    kept: dict[object, Filter] = {}
+    for position, part in enumerate(parts):
+        if isinstance(part, OneOf | AnyOf):
+            values[type(part), part.column] |= part.values
+            kept.setdefault((type(part), part.column), part)
+        else:
+            kept[position] = part
+    return [
+        replace(part, values=frozenset(values[type(part), part.column])) if isinstance(part, OneOf | AnyOf) else part
+        for part in kept.values()
+    ]
 
 
 def matches(expression: Filter, row: AccessColumns) -> bool:

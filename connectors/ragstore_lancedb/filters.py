@@ -8,7 +8,6 @@ within an AND has parentheses. Columns are never null, so `NOT` has no third val
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
@@ -26,10 +25,7 @@ from ragstore.filters import (
     OneOf,
     Or,
     StartsWith,
-    all_of,
-    any_of,
-    negate,
-    simplify,
+    positive,
 )
 from ragstore.patterns import Segment, segments
 from ragstore_lancedb.strings import ONE_CHARACTER, storable
@@ -61,59 +57,8 @@ def where(expression: Filter) -> str | None:
 
     Raises `ConfigError` where conjunctions and disjunctions alternate more than 40 levels deep.
     """
-    normal = simplify(_positive(simplify(expression)))
+    normal = positive(expression)
     return None if isinstance(normal, Always) else _sql(normal, 0)
-
-
-def _positive(expression: Filter) -> Filter:
-    """The same filter with `Not` around leaves only, and the leaves of one column merged."""
-    match expression:
-        case And(parts):
-            return _merged(all_of(_positive(part) for part in parts))
-        case Or(parts):
-            return _merged(any_of(_positive(part) for part in parts))
-        case Not(And(parts)):
-            return _merged(any_of(_positive(negate(part)) for part in parts))
-        case Not(Or(parts)):
-            return _merged(all_of(_positive(negate(part)) for part in parts))
-        case Not(Not(part)):
-            return _positive(part)
-    return expression
-
-
-def _merged(expression: Filter) -> Filter:
-    """A OR of `x in A`, `x in B` is `x in A + B`; an AND of their negations is the negation of that."""
-    match expression:
-        case Or(parts):
-            return any_of(_union(parts))
-        case And(parts):
-            negated = [part.part for part in parts if isinstance(part, Not)]
-            return all_of([*(part for part in parts if not isinstance(part, Not)), *(negate(part) for part in _union(negated))])
-    return expression
-
-
-def _union(parts: Iterable[Filter]) -> list[Filter]:
-    scalars: defaultdict[str, set[str]] = defaultdict(set)
-    lists: defaultdict[str, set[str]] = defaultdict(set)
-    kept: list[Filter] = []
-    first: dict[str, int] = {}
-    templates: dict[str, OneOf | AnyOf] = {}
-    for part in parts:
-        if not isinstance(part, OneOf | AnyOf):
-            kept.append(part)
-            continue
-        (scalars if isinstance(part, OneOf) else lists)[part.column] |= part.values
-        if part.column not in first:
-            first[part.column] = len(kept)
-            templates[part.column] = part
-            kept.append(part)
-    for column, position in first.items():
-        template = templates[column]
-        if isinstance(template, OneOf):
-            kept[position] = OneOf(template.column, frozenset(scalars[column]))
-        else:
-            kept[position] = AnyOf(template.column, frozenset(lists[column]))
-    return kept
 
 
 def _sql(expression: Filter, depth: int) -> str:

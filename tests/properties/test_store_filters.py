@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragstore.errors import ConfigError
-from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Like, Not, OneOf, Or, StartsWith, matches, simplify
+from ragstore.filters import ALWAYS, NEVER, And, AnyOf, Filter, Like, Not, OneOf, Or, StartsWith, matches, positive, simplify
 from ragstore.models import AccessColumns
 from ragstore.testing.rows import access
 from ragstore.testing.strategies import access_columns, filters, hostile_strings, patterns
-from ragstore_lancedb.filters import _positive, one_of, quoted, where
+from ragstore_lancedb.filters import one_of, quoted, where
 from ragstore_lancedb.strings import original, storable
 
 strings = st.one_of(hostile_strings(), st.text(st.characters()), st.text(st.sampled_from("a0d8\ud800\udfff\U0010ffff"), max_size=8))
@@ -45,7 +45,7 @@ def test_a_quoted_value_ends_where_it_should(text: str) -> None:
 
 @given(filters(), st.lists(access_columns(), min_size=1, max_size=5))
 def test_pushing_negation_down_keeps_the_meaning(expression: Filter, rows: list[AccessColumns]) -> None:
-    pushed = _positive(simplify(expression))
+    pushed = positive(expression)
     assert [matches(pushed, one) for one in rows] == [matches(expression, one) for one in rows]
 
 
@@ -59,7 +59,7 @@ def test_negation_stands_at_leaves_only(expression: Filter) -> None:
             case Not(inner):
                 assert isinstance(inner, OneOf | AnyOf | StartsWith | Like)
 
-    pushed = simplify(_positive(simplify(expression)))
+    pushed = positive(expression)
     check(pushed)
 
 

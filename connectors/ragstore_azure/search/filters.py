@@ -8,7 +8,6 @@ Rules: https://learn.microsoft.com/azure/search/search-query-odata-filter and `s
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -26,10 +25,7 @@ from ragstore.filters import (
     OneOf,
     Or,
     StartsWith,
-    all_of,
-    any_of,
-    negate,
-    simplify,
+    positive,
 )
 from ragstore.models import AccessColumns
 from ragstore.patterns import segments
@@ -61,7 +57,7 @@ class Condition:
 
 def where(expression: Filter) -> Condition:
     """The condition. Of `Never` it is `false`; whoever searches does not get that far."""
-    normal = simplify(_positive(simplify(expression)))
+    normal = positive(expression)
     if isinstance(normal, Always):
         return Condition(odata=None, exact=True)
     for depth in _DEPTHS:
@@ -194,46 +190,3 @@ def _known(column: str, columns: frozenset[str]) -> str:
 def _size(odata: str) -> int:
     """Bytes as JSON, in which what is not ASCII takes six for each UTF-16 unit."""
     return len(odata) if odata.isascii() else 3 * len(odata.encode("utf-16-le"))
-
-
-def _positive(expression: Filter) -> Filter:
-    """The same filter with `Not` around leaves only, and the leaves of one column merged."""
-    match expression:
-        case And(parts):
-            return _merged(all_of(_positive(part) for part in parts))
-        case Or(parts):
-            return _merged(any_of(_positive(part) for part in parts))
-        case Not(And(parts)):
-            return _merged(any_of(_positive(negate(part)) for part in parts))
-        case Not(Or(parts)):
-            return _merged(all_of(_positive(negate(part)) for part in parts))
-        case Not(Not(part)):
-            return _positive(part)
-    return expression
-
-
-def _merged(expression: Filter) -> Filter:
-    """An OR of `x in A`, `x in B` is `x in A + B`; an AND of their negations is the negation of that."""
-    match expression:
-        case Or(parts):
-            return any_of(_union(parts))
-        case And(parts):
-            negated = [part.part for part in parts if isinstance(part, Not)]
-            return all_of([*(part for part in parts if not isinstance(part, Not)), *(negate(part) for part in _union(negated))])
-    return expression
-
-
-def _union(parts: Iterable[Filter]) -> list[Filter]:
-    values: defaultdict[tuple[type[Filter], str], set[str]] = defaultdict(set)
-    kept: dict[object, Filter] = {}
-    for position, part in enumerate(parts):
-        if isinstance(part, OneOf | AnyOf):
-            values[type(part), part.column] |= part.values
-            kept.setdefault((type(part), part.column), part)
-        else:
-            kept[position] = part
-    return [_with(part, values[type(part), part.column]) if isinstance(part, OneOf | AnyOf) else part for part in kept.values()]
-
-
-def _with(leaf: OneOf | AnyOf, values: set[str]) -> Filter:
-    return OneOf(leaf.column, frozenset(values)) if isinstance(leaf, OneOf) else AnyOf(leaf.column, frozenset(values))
