@@ -242,7 +242,9 @@ def test_a_new_key_is_shown_once_with_the_digest_that_keeps_it(capsys: pytest.Ca
     assert digest_of(made["key"]) == made["hash"]
 
 
-async def test_a_request_under_way_is_answered_before_the_end(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def asked_while_it_ends(base: Path) -> None:
+    """A process that is told to end while it answers, and that asks itself."""
+    workspace = Workspace(base)
     workspace.sections["access"] = {"mode": "open"}
     began, url = asyncio.Event(), asyncio.get_running_loop().create_future()
 
@@ -252,7 +254,7 @@ async def test_a_request_under_way_is_answered_before_the_end(workspace: Workspa
         return []
 
     async with workspace.open() as index, httpx.AsyncClient() as http:
-        monkeypatch.setattr(index, "search", slow)
+        index.search = slow  # type: ignore[method-assign]
         registry = CollectorRegistry()
         instruments = Instruments(json_lines=True, stream=io.StringIO(), registry=registry)
         serving = asyncio.create_task(serve(index, instruments=instruments, metrics=Metrics(registry), port=0, listening=url.set_result))
@@ -263,6 +265,16 @@ async def test_a_request_under_way_is_answered_before_the_end(workspace: Workspa
         await serving
         with pytest.raises(httpx.ConnectError):
             await http.get(f"{url.result()}/healthz")
+    print("answered")
+
+
+def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path) -> None:
+    """In a process of its own, which may be told to end."""
+    code = "import asyncio, pathlib, sys; from tests.service.test_serving import asked_while_it_ends as go; "
+    code += "asyncio.run(go(pathlib.Path(sys.argv[1])))"
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=root, capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout == "answered\n", done.stderr
 
 
 def test_a_server_answers_and_ends_in_good_order(here: Path) -> None:
