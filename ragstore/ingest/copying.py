@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from ragstore.contracts import DropDocument, DropRows, PutRows, Retag, Store, Write
+from ragstore.ingest.committed import groups_of, rows_of
 from ragstore.ingest.report import Clocked
 from ragstore.ledger import KnownBlob, Ledger
-from ragstore.models import AccessAttributes, AccessColumns, Row, RowKey
+from ragstore.models import AccessAttributes, AccessColumns, RowKey
 
 _CHUNKS_AT_ONCE = 4096
 _NEWEST = 2**62
@@ -53,7 +54,7 @@ async def copy_index(ledger: Ledger, *, old: Store, new: Store, columns: Columns
     copied = Copied(chunks=sum(blob.chunks for blob in serving))
     clock.report.chunks, clock.report.bytes_total = copied.chunks, copied.chunks
     await _drop_strangers(new, {blob.document_id for blob in serving})
-    for group in _groups(serving):
+    for group in groups_of(serving, chunks=_CHUNKS_AT_ONCE):
         listed = await asyncio.to_thread(_listed, ledger, group)
         access = {blob.document_id: columns(AccessAttributes.from_json(blob.access), blob.media_type) for blob in group}
         there = await _keys(new, group)
@@ -61,8 +62,9 @@ async def copy_index(ledger: Ledger, *, old: Store, new: Store, columns: Columns
             new, [write for blob in group for write in _corrections(blob, listed[blob.document_id], there[blob.document_id], access)]
         )
         lacking = {chunk for blob in group for chunk in listed[blob.document_id] - there[blob.document_id].keys()}
-        async for rows in _rows_of(old, group, lacking):
-            await new.apply([PutRows(rows=[_with(row, access[row.document_id]) for row in rows])])
+        async for rows in rows_of(old, group, lacking, at_once=_CHUNKS_AT_ONCE):
+            # With the columns that the ledger's attributes give: those of the old store may lag behind.
+            await new.apply([PutRows(rows=[replace(row, access=access[row.document_id]) for row in rows])])
             copied.written += len(rows)
         clock.report.bytes_done += sum(blob.chunks for blob in group)
         clock.tick()
@@ -70,24 +72,6 @@ async def copy_index(ledger: Ledger, *, old: Store, new: Store, columns: Columns
     await _compare(ledger, new, serving, columns, copied)
     clock.tick(now=True)
     return copied
-
-
-def _with(row: Row, access: AccessColumns) -> Row:
-    """The row with the columns that the ledger's attributes give; those of the old store may lag behind."""
-    return Row(
-        chunk_id=row.chunk_id, document_id=row.document_id, generation=row.generation, text=row.text, vector=row.vector, access=access
-    )
-
-
-def _groups(known: Iterable[KnownBlob]) -> Iterator[list[KnownBlob]]:
-    group: list[KnownBlob] = []
-    for blob in known:
-        group.append(blob)
-        if sum(one.chunks for one in group) >= _CHUNKS_AT_ONCE:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def _listed(ledger: Ledger, group: Sequence[KnownBlob]) -> dict[str, frozenset[str]]:
@@ -110,21 +94,6 @@ def _corrections(
         yield DropRows(document_id=blob.document_id, generation=_NEWEST, chunk_ids=extra)
     if any(key.access != access[blob.document_id] for chunk, key in there.items() if chunk in listed):
         yield Retag(document_id=blob.document_id, access=access[blob.document_id])
-
-
-async def _rows_of(store: Store, group: Sequence[KnownBlob], wanted: set[str]) -> AsyncIterator[list[Row]]:
-    """The wanted rows, some at a time: one document alone may have more than memory holds."""
-    if not wanted:
-        return
-    rows: list[Row] = []
-    async for row in store.rows([blob.document_id for blob in group]):
-        if row.chunk_id in wanted:
-            rows.append(row)
-        if len(rows) >= _CHUNKS_AT_ONCE:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
 
 
 async def _drop_strangers(store: Store, serving: set[str]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ragstore.contracts import Embedder, PutRows, Store
+from ragstore.ingest.committed import groups_of, rows_of
 from ragstore.ingest.report import Clocked
 from ragstore.ingest.supply import VectorSupply
-from ragstore.ledger import KnownBlob, Ledger
+from ragstore.ledger import Ledger
 from ragstore.models import Row, text_hash
 
 _CHUNKS_AT_ONCE = 2048
@@ -28,8 +29,9 @@ async def reembed(ledger: Ledger, *, old: Store, new: Store, embedder: Embedder,
     known = [blob for blob in (await asyncio.to_thread(ledger.documents.known)).values() if blob.serves]
     clock.report.bytes_total = sum(blob.size for blob in known)
     try:
-        for group in _groups(known):
-            async for rows in _listed_rows(group, ledger, old):
+        for group in groups_of(known, chunks=_CHUNKS_AT_ONCE):
+            listed = {chunk_id for blob in group for chunk_id in ledger.documents.chunk_ids(blob.document_id)}
+            async for rows in rows_of(old, group, listed, at_once=_TEXTS_AT_ONCE):
                 await new.apply([PutRows(rows=await _with_new_vectors(rows, supply))])
                 clock.report.chunks += len(rows)
             clock.report.bytes_done += sum(blob.size for blob in group)
@@ -43,29 +45,3 @@ async def _with_new_vectors(rows: Sequence[Row], supply: VectorSupply) -> list[R
     hashes = [text_hash(row.text) for row in rows]
     vectors = await supply.of({key: row.text for key, row in zip(hashes, rows, strict=True)})
     return [replace(row, vector=vectors[key]) for key, row in zip(hashes, rows, strict=True)]
-
-
-def _groups(known: Iterable[KnownBlob]) -> Iterator[list[KnownBlob]]:
-    """Blobs whose chunks can be held in memory together."""
-    group: list[KnownBlob] = []
-    for blob in known:
-        group.append(blob)
-        if sum(one.chunks for one in group) >= _CHUNKS_AT_ONCE:
-            yield group
-            group = []
-    if group:
-        yield group
-
-
-async def _listed_rows(blobs: Sequence[KnownBlob], ledger: Ledger, store: Store) -> AsyncIterator[list[Row]]:
-    """The committed rows of these blobs, some at a time: one blob alone may have more than memory holds."""
-    listed = {chunk_id for blob in blobs for chunk_id in ledger.documents.chunk_ids(blob.document_id)}
-    rows: list[Row] = []
-    async for row in store.rows([blob.document_id for blob in blobs]):
-        if row.chunk_id in listed:
-            rows.append(row)
-        if len(rows) >= _TEXTS_AT_ONCE:
-            yield rows
-            rows = []
-    if rows:
-        yield rows
