@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from ragstore.cli import opening
 from ragstore.cli.hits import show_citations
-from ragstore.cli.options import AsJson, AsPrincipal, Config, FilterExpression, Query, Quiet, TemplateName, Verbose, template_named
+from ragstore.cli.options import (
+    AsJson,
+    AsPrincipal,
+    Config,
+    FilterExpression,
+    MaxTokens,
+    Query,
+    Quiet,
+    TemplateName,
+    Verbose,
+    template_named,
+)
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal, plain
 from ragstore.errors import ConfigError
@@ -29,9 +40,7 @@ def ask(
     *,
     query: Query,
     principal: AsPrincipal = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", help="The most tokens of the prompt. Default: [prompt] max_tokens.")
-    ] = None,
+    max_tokens: MaxTokens = None,
     filter: FilterExpression = None,
     template: TemplateName = None,
     config: Config = None,

@@ -56,3 +56,8 @@ def template_named(said: str | None) -> str | None:
     from ragstore.prompting import SHIPPED
 
     return said if said is None or said in SHIPPED else str(Path(said).absolute())
+
+
+MaxTokens = Annotated[
+    int | None, typer.Option("--max-tokens", metavar="N", help="The most tokens of the prompt. Default: [prompt] max_tokens.")
+]

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from ragstore.cli import hits, opening
-from ragstore.cli.options import AsJson, AsPrincipal, Config, FilterExpression, Query, Quiet, TemplateName, Verbose, template_named
+from ragstore.cli.options import (
+    AsJson,
+    AsPrincipal,
+    Config,
+    FilterExpression,
+    MaxTokens,
+    Query,
+    Quiet,
+    TemplateName,
+    Verbose,
+    template_named,
+)
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
 
@@ -92,9 +103,7 @@ def prompt(
     *,
     query: Query,
     principal: AsPrincipal = None,
-    max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", help="The most tokens of the prompt. Default: [prompt] max_tokens.")
-    ] = None,
+    max_tokens: MaxTokens = None,
     filter: FilterExpression = None,
     template: TemplateName = None,
     config: Config = None,
