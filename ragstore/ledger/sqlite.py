@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -79,10 +79,11 @@ class SQLiteConnections:
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            try:
-                who = f" (process {note.read_text(encoding='ascii').strip()})"
-            except OSError:
-                who = ""
+            number = ""
+            with suppress(OSError):
+                number = note.read_text(encoding="ascii", errors="replace").strip()
+            # Whoever has just got the lock has not written its number yet.
+            who = f" (process {number})" if number.isdecimal() else ""
             raise IndexLockedError(
                 f"another ragstore{who} is writing to the index of {str(self._file)!r}; wait for it to end, or stop it, and run this again"
             ) from None
@@ -90,6 +91,8 @@ class SQLiteConnections:
             note.write_text(str(os.getpid()), encoding="ascii")
             yield
         finally:
+            with suppress(OSError):
+                note.write_text("", encoding="ascii")  # while it is ours: the next one must not be called by our number
             self._lock.release()
 
     def scrub(self) -> Scrubbed:

@@ -186,8 +186,21 @@ def test_a_second_writer_is_told_who_writes(tmp_path: Path) -> None:
     with ledger.writing():
         done = subprocess.run([sys.executable, "-c", script, URL, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 7, done.stderr
-    assert "another ragstore (process " in done.stdout
+    assert f"another ragstore (process {os.getpid()})" in done.stdout
     ledger.close()
+
+
+@pytest.mark.parametrize("noted", ["", "nonsense", None])
+def test_a_writer_that_has_not_said_its_number_yet_is_named_without_one(tmp_path: Path, noted: str | None) -> None:
+    first, second = Ledger(URL, base=tmp_path), Ledger(URL, base=tmp_path)
+    with first.writing():
+        (note,) = tmp_path.glob("*.writer")
+        note.write_text(noted) if noted is not None else note.unlink()
+        with pytest.raises(IndexLockedError, match="another ragstore is writing"), second.writing():
+            pass
+    assert note.read_text() == "", "whoever writes next is not called by the number of the last"
+    first.close()
+    second.close()
 
 
 def test_the_lock_is_free_again_afterwards(tmp_path: Path) -> None:
