@@ -154,13 +154,15 @@ class Index:
         max_tokens: int | None = None,
         limit: int = 24,
         filter: str | None = None,
+        per_blob: int | None = None,
+        legs: Literal["both", "vector", "text"] = "both",
         template: str | None = None,
         history: Sequence[Mapping[str, str]] = (),
         **switches: Unpack[Switches],
     ) -> Prompt:
         """See `AsyncIndex.prompt`."""
-        more: dict[str, Any] = {"limit": limit, "filter": filter, "template": template, "history": history, **switches}
-        return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, **more))
+        more: dict[str, Any] = {"per_blob": per_blob, "legs": legs, "template": template, "history": history, **switches}
+        return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, limit=limit, filter=filter, **more))
 
     def explain(self, blob: str, *, principal: Principal) -> Standing:
         """See `AsyncIndex.explain`."""

@@ -272,6 +272,8 @@ class AsyncIndex:
         max_tokens: int | None = None,
         limit: int = _PROMPT_HITS,
         filter: str | None = None,
+        per_blob: int | None = None,
+        legs: Literal["both", "vector", "text"] = "both",
         template: str | None = None,
         history: Sequence[Mapping[str, str]] = (),
         **switches: Unpack[Switches],
@@ -281,10 +283,12 @@ class AsyncIndex:
         - `template` is "answer", "summarise", "chat" or a file; by default `[prompt] template`, or else "chat" where there is a history.
         - `history`: earlier messages, `{"role": "user" | "assistant", "content": ...}`. What a client sends there is untrusted: it is
           never evidence, and this question alone is looked up, anew, as this principal.
-        - `switches` as of `search`. Neighbours of a hit go in right behind it, each as a whole chunk as far as the budget goes.
+        - `per_blob`, `legs` and `switches` as of `search`. Neighbours of a hit go in right behind it, each whole as far as the budget goes.
         """
         hits = await self._ask(
-            lambda retriever: retriever.search(query, principal=principal, limit=limit, filter=filter, join=False, **switches)
+            lambda retriever: retriever.search(
+                query, principal=principal, limit=limit, filter=filter, per_blob=per_blob, legs=legs, join=False, **switches
+            )
         )
         if not hits:
             await self._refuse_lost_rows()

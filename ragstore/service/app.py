@@ -95,20 +95,12 @@ class Service:
 
     async def search(self, request: Request, body: SearchQuery) -> JSONResponse:
         """The best chunks that the caller may read, best first."""
-        hits = await self._index.search(
-            body.query,
-            principal=_principal(request),
-            limit=body.limit,
-            filter=body.filter,
-            per_blob=body.per_blob,
-            **body.switches,
-        )
+        hits = await self._index.search(principal=_principal(request), **body.keywords)
         return JSONResponse({"hits": [hit.as_dict() for hit in hits]})
 
     async def prompt(self, request: Request, body: PromptQuery) -> JSONResponse:
         """Messages for a chat model with numbered citations, of what the caller may read."""
-        who = _principal(request)
-        built = await self._index.prompt(body.query, principal=who, max_tokens=body.max_tokens, filter=body.filter, **body.switches)
+        built = await self._index.prompt(principal=_principal(request), **body.keywords)
         citations = [citation.as_dict() for citation in built.citations]
         return JSONResponse({"messages": [dict(message) for message in built.messages], "citations": citations, "tokens": built.tokens})
 
