@@ -389,3 +389,5 @@ class Prompt:
     """Counted with the tokenizer that kept the budget."""
     texts: tuple[str, ...] = ()
     """What stands under each number, as the model sees it, in the order of the citations."""
+    chunks: tuple[str, ...] = ()
+    """The ids of all chunks that the sources are made of; a citation names the most relevant one of its source."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ragstore.answering.endpoint import Endpoint
+from ragstore.answering.endpoint import Endpoint, EndpointDownError, EndpointRefusedError, Piece
 from ragstore.answering.grounding import Grounding, Problem, check
 
-__all__ = ["Endpoint", "Grounding", "Problem", "check"]
+__all__ = ["Endpoint", "EndpointDownError", "EndpointRefusedError", "Grounding", "Piece", "Problem", "check"]

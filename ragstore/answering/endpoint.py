@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ragstore.errors import ConfigError, TransientError
@@ -20,6 +22,37 @@ _REFUSED: Final = frozenset({401, 403})
 _NOT_FOUND: Final = 404
 _AGAIN: Final = frozenset({408, 409, 425, 429})
 _SERVER: Final = 500
+_LONGEST_PAUSE: Final = 3600.0
+"""Seconds; what the other side asks for beyond is not believed."""
+_USAGE: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+class EndpointRefusedError(ConfigError):
+    """The other side will not answer, however often it is asked. `status` is that of HTTP."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EndpointDownError(TransientError):
+    """The other side cannot answer now. `status` is that of HTTP, None where there was none; `late` where it took too long."""
+
+    def __init__(self, message: str, *, status: int | None = None, late: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.status = status
+        self.late = late
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What one event of a stream says."""
+
+    text: str = ""
+    finish: str | None = None
+    """Why the answer ends here: "stop", "length", "content_filter"."""
+    usage: Mapping[str, int] | None = None
+    """`prompt_tokens`, `completion_tokens` and `total_tokens`, as the other side counts them."""
 
 
 class Endpoint:
@@ -38,6 +71,8 @@ class Endpoint:
         self._url, self._model, self._timeout = f"{base_url.rstrip('/')}/chat/completions", model, timeout
         if not base_url.startswith(("http://", "https://")) or not httpx.URL(base_url).host:
             raise ConfigError(f"[ask] base_url = {base_url!r} is no address: write it as https://HOST/v1")
+        # To make it takes longer than a short answer. One client for all answers would have to be closed by somebody.
+        self._trust = httpx.create_ssl_context()
         self._headers = {"Accept": "text/event-stream"}
         if api_key_env:
             key = os.environ.get(api_key_env)
@@ -45,46 +80,70 @@ class Endpoint:
                 raise ConfigError(f"the environment variable {api_key_env!r} must hold the API key ([ask] api_key_env)")
             self._headers["Authorization"] = f"Bearer {key}"
 
-    async def answer(self, messages: Sequence[Mapping[str, str]]) -> AsyncIterator[str]:
-        """The answer, piece by piece. Redirects are not followed: the messages hold documents.
+    @property
+    def model(self) -> str:
+        """The model that answers."""
+        return self._model
 
-        Raises `ConfigError` where the request, the key, the model or the address is wrong, and `TransientError` where the other side is
-        away, busy, too slow, or ends in the middle of the answer.
+    async def answer(self, messages: Sequence[Mapping[str, str]]) -> AsyncIterator[str]:
+        """The answer, piece by piece; see `stream`."""
+        async with aclosing(self.stream(messages)) as pieces:
+            async for piece in pieces:
+                if piece.text:
+                    yield piece.text
+
+    async def stream(self, messages: Sequence[Mapping[str, str]], options: Mapping[str, Any] | None = None) -> AsyncGenerator[Piece]:
+        """What comes, as it comes; `options` are further fields of the request. Redirects are not followed: the messages hold documents.
+
+        Raises `EndpointRefusedError` where the request, the key, the model or the address is wrong, and `EndpointDownError` where the other
+        side is away, busy, too slow, or ends in the middle of the answer.
         """
         import httpx
 
-        body = {"model": self._model, "messages": [dict(message) for message in messages], "stream": True}
+        body = {**(options or {}), "model": self._model, "messages": [dict(message) for message in messages], "stream": True}
         length = 0
         try:
             async with (
-                httpx.AsyncClient(timeout=self._timeout) as client,
+                httpx.AsyncClient(timeout=self._timeout, verify=self._trust) as client,
                 client.stream("POST", self._url, json=body, headers=self._headers) as response,
             ):
                 if not response.is_success:
-                    raise self._failure(response.status_code, await response.aread())
+                    raise self._failure(response, await response.aread())
                 async for piece in _pieces(response):
-                    length += len(piece)
+                    length += len(piece.text)
                     if length > _LONGEST:
-                        raise TransientError(f"the answer of {self._model!r} does not end; it was stopped after {_LONGEST} characters")
+                        raise EndpointDownError(f"the answer of {self._model!r} does not end; it was stopped after {_LONGEST} characters")
                     yield piece
         except httpx.HTTPError as error:
-            raise TransientError(f"{self._url!r} cannot be reached or ended early ({type(error).__name__}); try again later") from error
+            late = isinstance(error, httpx.TimeoutException)
+            raise EndpointDownError(
+                f"{self._url!r} cannot be reached or ended early ({type(error).__name__}); try again later", late=late
+            ) from error
 
-    def _failure(self, status: int, content: bytes) -> Exception:
-        said = _message(content)
+    def _failure(self, response: httpx.Response, content: bytes) -> Exception:
+        status, said = response.status_code, _message(content)
         if status in _REFUSED:
-            return ConfigError(f"{self._url!r} refuses the key (HTTP {status}){said}; see [ask] api_key_env")
-        if status == _NOT_FOUND:
-            return ConfigError(f"{self._url!r} knows no model {self._model!r}, or is no such endpoint (HTTP {status}){said}; see [ask]")
-        if status in _AGAIN or status >= _SERVER:
-            return TransientError(f"{self._url!r} is busy or out of order (HTTP {status}){said}; try again later")
-        return ConfigError(f"{self._url!r} refuses the request (HTTP {status}){said}; see [ask]")
+            text = f"{self._url!r} refuses the key (HTTP {status}){said}; see [ask] api_key_env"
+        elif status == _NOT_FOUND:
+            text = f"{self._url!r} knows no model {self._model!r}, or is no such endpoint (HTTP {status}){said}; see [ask]"
+        elif status in _AGAIN or status >= _SERVER:
+            text = f"{self._url!r} is busy or out of order (HTTP {status}){said}; try again later"
+            return EndpointDownError(text, status=status, retry_after=_pause(response))
+        else:
+            text = f"{self._url!r} refuses the request (HTTP {status}){said}; see [ask]"
+        return EndpointRefusedError(text, status=status)
 
 
-async def _pieces(response: httpx.Response) -> AsyncIterator[str]:
-    """The texts in a stream of server-sent events, or the one in a JSON document of a server that does not stream."""
+def _pause(response: httpx.Response) -> float | None:
+    """The seconds of `Retry-After`, where it says them."""
+    said = response.headers.get("Retry-After", "")
+    return min(float(said), _LONGEST_PAUSE) if said.isascii() and said.isdecimal() else None
+
+
+async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
+    """What a stream of server-sent events says, or the JSON document of a server that does not stream."""
     if response.headers.get("Content-Type", "").startswith("application/json"):
-        yield _text(_parsed((await response.aread()).decode("utf-8", "replace")), "message")[0]
+        yield _piece(_parsed((await response.aread()).decode("utf-8", "replace")), "message")
         return
     finished = False
     async for line in _lines(response):
@@ -93,12 +152,11 @@ async def _pieces(response: httpx.Response) -> AsyncIterator[str]:
             continue
         if data.strip() == "[DONE]":
             return
-        piece, ended = _text(_parsed(data), "delta")
-        finished = finished or ended
-        if piece:
-            yield piece
+        piece = _piece(_parsed(data), "delta")
+        finished = finished or piece.finish is not None
+        yield piece
     if not finished:
-        raise TransientError("the answer ended in the middle; try again")
+        raise EndpointDownError("the answer ended in the middle; try again")
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
@@ -109,7 +167,7 @@ async def _lines(response: httpx.Response) -> AsyncIterator[str]:
         for line in whole:
             yield line.decode("utf-8", "replace").rstrip("\r")
         if len(rest) > _LONGEST:
-            raise TransientError("the endpoint sends a line without end; is [ask] base_url that of an OpenAI-compatible API?")
+            raise EndpointDownError("the endpoint sends a line without end; is [ask] base_url that of an OpenAI-compatible API?")
     yield rest.decode("utf-8", "replace")
 
 
@@ -117,19 +175,31 @@ def _parsed(data: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except ValueError as error:
-        raise TransientError("the endpoint sent what is no JSON; is [ask] base_url that of an OpenAI-compatible API?") from error
+        raise EndpointDownError("the endpoint sent what is no JSON; is [ask] base_url that of an OpenAI-compatible API?") from error
     return found if isinstance(found, dict) else {}
 
 
-def _text(event: Mapping[str, Any], key: str) -> tuple[str, bool]:
-    """The text of the first choice, and whether that choice has ended. Raises `TransientError` for an error in the stream."""
+def _piece(event: Mapping[str, Any], key: str) -> Piece:
+    """The text of the first choice, and whether that choice has ended. Raises `EndpointDownError` for an error in the stream."""
     if event.get("error"):
-        raise TransientError(f"the endpoint broke off{_message(json.dumps(event).encode())}; try again later")
+        raise EndpointDownError(f"the endpoint broke off{_message(json.dumps(event).encode())}; try again later")
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     part = choice.get(key)
     content = part.get("content") if isinstance(part, dict) else None
-    return content if isinstance(content, str) else "", choice.get("finish_reason") is not None
+    finish = choice.get("finish_reason")
+    return Piece(
+        text=content if isinstance(content, str) else "",
+        finish=None if finish is None else str(finish),
+        usage=_usage(event.get("usage")),
+    )
+
+
+def _usage(said: object) -> Mapping[str, int] | None:
+    """The three numbers, where all are there."""
+    found = {name: said.get(name) for name in _USAGE} if isinstance(said, dict) else {}
+    numbers = {name: number for name, number in found.items() if isinstance(number, int)}
+    return numbers if len(numbers) == len(_USAGE) else None
 
 
 def _message(content: bytes) -> str:

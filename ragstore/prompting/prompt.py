@@ -9,7 +9,7 @@ from ragstore.errors import QueryError
 from ragstore.models import Hit, Prompt
 from ragstore.prompting.budget import Budget, Rendered
 from ragstore.prompting.history import Message, cleaned, recent
-from ragstore.prompting.sources import Passage, boundary_for, cite, number
+from ragstore.prompting.sources import Passage, boundary_for, cite, number, plain
 from ragstore.prompting.template import PromptTemplate
 
 
@@ -25,12 +25,16 @@ class PromptBuilder:
         self._count_tokens = count_tokens
         self._template = PromptTemplate(template)
 
-    def build(self, query: str, hits: Sequence[Hit], *, max_tokens: int = 3000, history: Sequence[Message] = ()) -> Prompt:
+    def build(
+        self, query: str, hits: Sequence[Hit], *, max_tokens: int = 3000, history: Sequence[Message] = (), wishes: str = ""
+    ) -> Prompt:
         """A system and a user message with at most `max_tokens` tokens together, and one citation for each source in them.
 
         - Hits are taken in their order as far as they fit; adjoining chunks of a blob become one source.
         - `history`, earlier messages of the conversation, is whatever a client sent: it goes between the two messages as far as a quarter
           of the budget reaches, the last ones first, without anything that was retrieved for them. It is no source.
+        - `wishes` say how the answer should be, such as in which language. They stand among the instructions, below the rules of the
+          template, which hold whatever they say; a template that has no place for them leaves them out.
         - Without hits the messages say that there are no sources, and nothing about why.
         - Raises `QueryError` for a blank query, and where the limit leaves no room for the question or for any source.
         """
@@ -38,11 +42,12 @@ class PromptBuilder:
         if not question:
             raise QueryError("the query is blank: say what to look for")
         earlier, spent = recent(cleaned(history), max_tokens=max_tokens, count=lambda text: self._count_tokens([text])[0])
-        boundary = boundary_for(question, hits, [message["content"] for message in earlier])
+        said = plain(wishes).strip()
+        boundary = boundary_for(question, hits, [*([said] if said else []), *(message["content"] for message in earlier)])
 
         def render(found: Sequence[Passage]) -> Rendered:
             sources = number(found, boundary)
-            contents = self._template.render(query=question, sources=sources, boundary=boundary, history=len(earlier))
+            contents = self._template.render(query=question, sources=sources, boundary=boundary, history=len(earlier), wishes=said)
             return Rendered(contents=contents, passages=tuple(found), tokens=spent + sum(self._count_tokens(contents)))
 
         filled = Budget(limit=max_tokens, render=render, count=lambda text: self._count_tokens([text])[0]).fill(hits)
@@ -56,4 +61,5 @@ class PromptBuilder:
             citations=cite(filled.passages),
             tokens=filled.tokens,
             texts=tuple(source.text for source in number(filled.passages, boundary)),
+            chunks=tuple(chunk for passage in filled.passages for chunk in passage.chunks),
         )

@@ -36,6 +36,8 @@ class Passage:
     end: int
     page: int | None
     heading: str | None
+    chunks: tuple[str, ...]
+    """The ids of all of them."""
     cut: bool = False
     """Only the beginning is given."""
 
@@ -85,6 +87,7 @@ def beginning(passage: Passage, length: int) -> Passage:
         end=passage.start + len(kept),
         page=passage.page,
         heading=passage.heading,
+        chunks=passage.chunks,
         cut=True,
     )
 
@@ -143,7 +146,15 @@ def _passage(best: Hit, run: list[Hit]) -> Passage:
         else:
             text += hit.text[end - hit.start :]
         end = max(end, hit.end)
-    return Passage(hit=best, text=text, start=run[0].start, end=end, page=run[0].page, heading=run[0].heading)
+    return Passage(
+        hit=best,
+        text=text,
+        start=run[0].start,
+        end=end,
+        page=run[0].page,
+        heading=run[0].heading,
+        chunks=tuple(hit.chunk for hit in run),
+    )
 
 
 def _source(index: int, passage: Passage, boundary: str) -> Source:

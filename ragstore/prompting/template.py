@@ -30,6 +30,7 @@ class PromptTemplate:
       of it between two lines that no document can imitate. Use `fenced` unless you fence in another way.
     - `boundary`: the 12 hex digits in those lines.
     - `history`: how many messages of the conversation stand between the two.
+    - `wishes`: how the application that asks would like the answer to be, possibly empty; it changes no rule and is no source.
 
     The template is sandboxed, an unknown variable is an error, and nothing is escaped. What documents say is never read as a template.
     Raises `ConfigError` for a template that cannot be read, has neither block, or fails with sources or without.
@@ -49,12 +50,18 @@ class PromptTemplate:
             )
         self._templates = {role: own if role in own.blocks else default for role in _ROLES}
         for sources in ((), (_EXAMPLE,)):
-            for history in (0, 2):
-                self.render(query="a question", sources=sources, boundary="0123456789ab", history=history)
+            for history, wishes in ((0, ""), (2, "Be brief.")):
+                self.render(query="a question", sources=sources, boundary="0123456789ab", history=history, wishes=wishes)
 
-    def render(self, *, query: str, sources: Sequence[Source], boundary: str, history: int = 0) -> tuple[str, str]:
+    def render(self, *, query: str, sources: Sequence[Source], boundary: str, history: int = 0, wishes: str = "") -> tuple[str, str]:
         """The contents of the system and of the user message, without white space at their ends."""
-        values: dict[str, object] = {"query": query, "sources": tuple(sources), "boundary": boundary, "history": history}
+        values: dict[str, object] = {
+            "query": query,
+            "sources": tuple(sources),
+            "boundary": boundary,
+            "history": history,
+            "wishes": wishes,
+        }
         system, user = (_block(self._templates[role], role, values) for role in _ROLES)
         return system, user
 
