@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -264,6 +264,10 @@ class AsyncIndex:
         """One chunk by its id; None where there is none, and where this principal may not read it."""
         return await self._ask(lambda retriever: retriever.chunk(chunk_id, principal=principal))
 
+    async def readable(self, chunk_ids: Collection[str], *, principal: Principal) -> frozenset[str]:
+        """Those of these chunks that this principal may read now; absent ones and forbidden ones are left out alike."""
+        return await self._ask(lambda retriever: retriever.readable(chunk_ids, principal=principal))
+
     async def prompt(
         self,
         query: str,
@@ -276,6 +280,7 @@ class AsyncIndex:
         legs: Literal["both", "vector", "text"] = "both",
         template: str | None = None,
         history: Sequence[Mapping[str, str]] = (),
+        wishes: str = "",
         **switches: Unpack[Switches],
     ) -> Prompt:
         """Messages for a model, with numbered citations, in at most `max_tokens` tokens (default: `[prompt] max_tokens`).
@@ -283,6 +288,7 @@ class AsyncIndex:
         - `template` is "answer", "summarise", "chat" or a file; by default `[prompt] template`, or else "chat" where there is a history.
         - `history`: earlier messages, `{"role": "user" | "assistant", "content": ...}`. What a client sends there is untrusted: it is
           never evidence, and this question alone is looked up, anew, as this principal.
+        - `wishes`: how the answer should be, such as in which language; below the rules of the template.
         - `per_blob`, `legs` and `switches` as of `search`. Neighbours of a hit go in right behind it, each whole as far as the budget goes.
         """
         hits = await self._ask(
@@ -298,7 +304,7 @@ class AsyncIndex:
             self._count_tokens = await asyncio.to_thread(count_by, self._settings.base / settings.tokenizer)
         count = self._count_tokens or self._assembly.reading()[0].count_tokens
         builder = PromptBuilder(count_tokens=count, template=SHIPPED.get(named, self._settings.base / named))
-        return builder.build(query, hits, max_tokens=max_tokens or settings.max_tokens, history=history)
+        return builder.build(query, hits, max_tokens=max_tokens or settings.max_tokens, history=history, wishes=wishes)
 
     async def _ask(self, question: Callable[[Retriever], Awaitable[Answer]]) -> Answer:
         """The answer of the collection that is there now: one replaced meanwhile (`reembed`) may have been gone when it answered."""
@@ -345,11 +351,8 @@ class AsyncIndex:
 
     async def contents(self, *, principal: Principal) -> dict[str, list[str]]:
         """The blobs that this principal is shown, `container/path`, with the ids of their chunks in document order."""
-        return await asyncio.to_thread(self._contents, principal)
-
-    def _contents(self, principal: Principal) -> dict[str, list[str]]:
-        documents = self._assembly.ledger.documents
-        return contents(documents, self._assembly.policy, principal, is_fresh=self._is_fresh)
+        documents, policy = self._assembly.ledger.documents, self._assembly.policy
+        return await asyncio.to_thread(contents, documents, policy, principal, is_fresh=self._is_fresh)
 
     def _is_fresh(self, known: KnownBlob) -> bool:
         ledger = self._assembly.ledger

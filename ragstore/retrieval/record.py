@@ -24,7 +24,8 @@ _LONGEST_FILTER: Final = 2_000
 class Retrieval:
     """One answer of the door."""
 
-    kind: Literal["search", "chunk"]
+    kind: Literal["search", "chunk", "readable"]
+    """What was asked for: hits, one chunk, or which of some chunks may still be read."""
     moment: datetime
     """Aware, UTC."""
     principal: str
@@ -36,7 +37,7 @@ class Retrieval:
     """As the store was asked, the caller's own filter included."""
     exact: bool
     query: str
-    """Its hash, 32 hex digits; empty for a chunk by id."""
+    """Its hash, 32 hex digits; empty for chunks by id."""
     returned: tuple[str, ...]
     """Chunk ids."""
     refused: tuple[str, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, Unpack, cast
 
@@ -112,7 +112,7 @@ class Retriever:
             door.tell()
         found = await self._widened(hits, door, quality.neighbours)
         shown = [part for each in found for part in (each.hit, *each.beside)]
-        await self._record("search", door, admitted, shown, query=words)
+        await self._record("search", door, admitted, [hit.chunk for hit in shown], query=words)
         return [each.joined() for each in found] if join else shown
 
     async def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
@@ -125,8 +125,21 @@ class Retriever:
         hit = None
         if not isinstance(scope, Never) and _could_be_an_id(chunk_id):
             hit = await self._fetch(chunk_id, door)
-        await self._record("chunk", door, scope, [hit] if hit else [])
+        await self._record("chunk", door, scope, [hit.chunk] if hit else [])
         return hit
+
+    async def readable(self, chunk_ids: Collection[str], *, principal: Principal) -> frozenset[str]:
+        """Those of these chunks that may be read now: missing, not committed and forbidden ones are left out alike.
+
+        For whoever kept what was made of them. Raises `AccessError` as `search` does.
+        """
+        door = self._door(principal, by_store=False)
+        scope = simplify(door.scope.filter)
+        asked = [] if isinstance(scope, Never) else [chunk_id for chunk_id in dict.fromkeys(chunk_ids) if _could_be_an_id(chunk_id)]
+        found = await door.look_up(asked)
+        admitted = [chunk_id for chunk_id, chunk in found.items() if door.admits(chunk)]
+        await self._record("readable", door, scope, admitted)
+        return frozenset(admitted)
 
     async def _fetch(self, chunk_id: str, door: Door) -> Hit | None:
         found = (await door.look_up([chunk_id])).get(chunk_id)
@@ -149,7 +162,9 @@ class Retriever:
             by_store=by_store,
         )
 
-    async def _record(self, kind: Literal["search", "chunk"], door: Door, asked: Filter, hits: Sequence[Hit], query: str = "") -> None:
+    async def _record(
+        self, kind: Literal["search", "chunk", "readable"], door: Door, asked: Filter, returned: Sequence[str], query: str = ""
+    ) -> None:
         if self._observe is None:
             return
         record = Retrieval(
@@ -161,7 +176,7 @@ class Retriever:
             filter=asked,
             exact=door.scope.exact,
             query=query_hash(query) if query else "",
-            returned=tuple(hit.chunk for hit in hits),
+            returned=tuple(returned),
             refused=tuple(sorted(door.refused)),
             leaked=len(door.leaked),
         )

@@ -348,3 +348,14 @@ async def test_one_leg_alone_is_asked_for_little_more_than_the_limit_and_fills_i
     hits = await library.retriever(store=watching).search("rotate the key", principal=ALICE, limit=5, legs="vector")
     assert len({hit.text for hit in hits}) == len(hits) == 5
     assert watching.asked[0][2] < 10
+
+
+async def test_of_many_chunks_those_are_named_that_may_still_be_read(library: Library) -> None:
+    [row] = await library.add("a.md", "key")
+    [hidden] = await library.add("b.md", "another key", allow="bob")
+    asked = [row, hidden, "0" * 32, "", "\0", "x" * 500, row]
+    assert await library.retriever().readable(asked, principal=ALICE) == {row}
+    assert await library.retriever().readable(asked, principal=Principal(id="bob", name="Bob")) == {hidden}
+    assert await library.retriever().readable([], principal=ALICE) == frozenset()
+    with pytest.raises(AccessError):
+        await library.retriever().readable(asked, principal=None)  # type: ignore[arg-type] - a caller without types
