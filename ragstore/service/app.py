@@ -56,7 +56,8 @@ def build(
         title="ragstore", version=__version__, redoc_url=None, description="Retrieval that shows each caller what that caller may read."
     )
     service = Service(index, authenticator, metrics, instruments)
-    bearer: dict[str, Any] = {"dependencies": [Security(HTTPBearer(auto_error=False, description="An API key, or a token of the issuer"))]}
+    shown = HTTPBearer(auto_error=False, description="An API key, or a token of the issuer")  # `Front` is who asks for it
+    bearer: dict[str, Any] = {} if authenticator.anonymous else {"dependencies": [Security(shown)]}
     asking = problems(400, 401, 403, 413, 415, 422, 429, 503, 504)
     post: dict[str, Any] = {"methods": ["POST"], "responses": asking, **bearer}
     app.add_api_route(GUARDED + "search", service.search, response_model=SearchAnswer, **post)
@@ -67,7 +68,8 @@ def build(
         app.router.routes.append(Route(MCP_PATH, endpoint=McpRoute(index), methods=["POST"]))
     app.add_api_route("/healthz", service.alive, response_model=None)
     app.add_api_route("/readyz", service.ready, response_model=None, responses=problems(503))
-    app.add_api_route("/metrics", service.metrics, response_model=None, responses=problems(401), **bearer)
+    told = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(401)}
+    app.add_api_route("/metrics", service.metrics, response_model=None, response_class=Response, responses=told, **bearer)
     app.add_exception_handler(HTTPException, _no_route)
     app.add_exception_handler(RequestValidationError, _misunderstood)
     app.add_middleware(

@@ -10,7 +10,9 @@ from ragstore.models import Citation, Hit
 from ragstore.service.problems import MEDIA_TYPE
 from ragstore.service.questions import Limit, PromptQuestion, Question, Text
 
-_SAYS_SOMETHING: Final = r"^[^\x00]*[^\s\x00-\x20][^\x00]*$"
+_SAYS_SOMETHING: Final = (
+    r"^[^\x00]*[^\x00\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000][^\x00]*$"  # what `str.strip` leaves
+)
 """For the document: what is blank has no answer."""
 
 
