@@ -8,6 +8,7 @@ import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from ragstore import plugins
@@ -17,6 +18,7 @@ from ragstore.access.directory import CachedDirectory
 from ragstore.chunking import Chunker
 from ragstore.config import ConnectorSettings, Settings
 from ragstore.contracts import Embedder, Feed, GroupResolver, Source, Store
+from ragstore.conversations import Conversations
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.copying import Copied, copy_index
 from ragstore.ingest.parts import Parts
@@ -217,6 +219,7 @@ class Assembly:
             ledger=self.ledger,
             stores=list({each.collection: self.store(each) for each in held}.values()),
             spool=state_folder(self.settings.ledger.url, self.settings.base) / "spool",
+            conversations=Conversations(conversations_file(self.settings), keep_days=self.settings.chat.keep_days),
             sources=self.sources() if self.settings.source else [],
         )
 
@@ -288,6 +291,12 @@ class Assembly:
     def _index_id(self) -> str:
         """Tells the collections of two indexes apart that share a store; a lost ledger starts a collection of its own."""
         return self.ledger.setting("index_id") or self.ledger.set_default("index_id", secrets.token_hex(4))
+
+
+def conversations_file(settings: Settings) -> Path:
+    """Where `ragstore serve` keeps conversations: beside the ledger, or as `[chat] conversations` says."""
+    named = settings.chat.conversations
+    return settings.base / named if named else state_folder(settings.ledger.url, settings.base) / "conversations.db"
 
 
 def _section(holding: Holding) -> str:

@@ -153,8 +153,17 @@ class ServiceSettings(_Section):
     timeout: float = Field(default=30, gt=0, le=3600, description="seconds for a request")
 
 
+class ChatSettings(_Section):
+    """`[chat]`: `/v1/chat/completions` of `ragstore serve`, which asks the model in `[ask]`, and the conversations that it keeps."""
+
+    timeout: float = Field(default=300, gt=0, le=3600, description="seconds for a whole answer")
+    max_body: int = Field(default=2**20, ge=1024, le=16 * 2**20, description="bytes of a request, earlier messages included")
+    conversations: str | None = Field(default=None, description="file of them; default: conversations.db beside the ledger")
+    keep_days: float = Field(default=30, ge=0, le=36_600, description="since a conversation was last used; 0: none is kept")
+
+
 class AskSettings(_Section):
-    """`[ask]`: the model that `ragstore ask` sends prompts to, documents and all."""
+    """`[ask]`: the model that `ragstore ask` and `/v1/chat/completions` send prompts to, documents and all."""
 
     base_url: str | None = Field(default=None, description="of an OpenAI-compatible API")
     model: str | None = None
@@ -180,6 +189,7 @@ class Settings(_Section):
     prompt: PromptSettings = PromptSettings()
     ask: AskSettings = AskSettings()
     service: ServiceSettings = ServiceSettings()
+    chat: ChatSettings = ChatSettings()
 
     @field_validator("source", mode="before")
     @classmethod

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from ragstore.answering.endpoint import Endpoint, EndpointDownError, EndpointRefusedError, Piece
-from ragstore.answering.grounding import Grounding, Problem, check
+from ragstore.answering.grounding import Grounding, Problem, check, marks
 
-__all__ = ["Endpoint", "EndpointDownError", "EndpointRefusedError", "Grounding", "Piece", "Problem", "check"]
+__all__ = ["Endpoint", "EndpointDownError", "EndpointRefusedError", "Grounding", "Piece", "Problem", "check", "marks"]

@@ -62,6 +62,11 @@ class Grounding:
         return {"groundedness": self.share, "statements": self.statements, "grounded": self.grounded, "problems": problems}
 
 
+def marks(answer: str) -> list[tuple[int, int, tuple[int, ...]]]:
+    """Where the `[n]` marks of an answer begin and end, and their numbers, whether there are such sources or not."""
+    return [(mark.start(), mark.end(), tuple(_numbers(mark[0]))) for mark in _MARKS.finditer(answer)]
+
+
 def check(answer: str, texts: Sequence[str]) -> Grounding:
     """What is wrong with the answer. `texts` are those of the sources, `[1]` the first.
 

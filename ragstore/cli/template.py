@@ -161,7 +161,7 @@ max_tokens = 3000                   # of the whole prompt
 # template = "summarise"            # or "answer", "chat"; or a file with your own words around question and sources: "prompt.jinja"
 # tokenizer = "tokenizer.json"      # of the model that answers, so that the limit is exact for it; default: the embedder's tokens
 
-[ask]                               # ragstore ask; needs: pip install 'ragstore[ask]'. Prompts, documents and all, are sent there
+[ask]                               # ragstore ask, and /v1/chat/completions of ragstore serve. Prompts, documents and all, are sent there
 # base_url = "https://api.openai.com/v1"   # or any OpenAI-compatible API, also one on this machine: "http://127.0.0.1:11434/v1"
 # model = "NAME"
 # api_key_env = "OPENAI_API_KEY"    # the variable that holds the key; without it none is sent
@@ -177,6 +177,12 @@ timeout = 30                        # seconds for a request
 # keys = [{principal = "ada", hash = "sha256:..."}]   # of API keys, as ragstore serve --new-key prints it; no principal: reads metrics
 # tokens = {issuer = "https://login.microsoftonline.com/TENANT/v2.0", audience = "CLIENT-ID"}   # or bearer tokens of OpenID Connect
 # ^ also jwks_url, algorithms = ["RS256", "ES256"], leeway = 60, groups_claim = "sometimes", ids = "guid"
+
+[chat]                              # /v1/chat/completions and /v1/conversations of ragstore serve, where [ask] names a model
+timeout = 300                       # seconds for a whole answer
+max_body = 1_048_576                # bytes of a request, earlier messages included
+keep_days = 30                      # that a conversation is kept after its last turn, where its client asks for that; 0: none is kept
+# conversations = "conversations.db"   # where; default: beside the ledger
 """
 
 

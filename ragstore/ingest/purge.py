@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ragstore.contracts import DropDocument, Source, Store
+from ragstore.conversations import Conversations
 from ragstore.errors import ConfigError, GuardError, PoisonError, TransientError
 from ragstore.ingest.traces import Traces, collect, traced
 from ragstore.ledger import Ledger
@@ -28,6 +29,8 @@ class Places:
     spool: Path
     """Above the spools of all processes of this machine."""
     sources: Sequence[Source]
+    conversations: Conversations
+    """Turns that were made of its chunks go with it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,11 +87,12 @@ async def purge(places: Places, name: str, *, force: bool = False) -> Erasure:
         files += expunged.files
         done.left += [f"{older} is from before the erasure, and could not be removed" for older in expunged.older]
     done.removed |= await asyncio.to_thread(_erase, ledger, blob, before=done.removed)
+    done.removed["turns"] = await asyncio.to_thread(places.conversations.erase, document_id)
     await asyncio.to_thread(_empty, places.spool)
     scrubbed = await asyncio.to_thread(ledger.erasures.scrub)
     if scrubbed.blocked:
         done.left.append(scrubbed.blocked)
-    await _look_again(places, done, traces, [*files, *scrubbed.files])
+    await _look_again(places, done, traces, [*files, *scrubbed.files, *places.conversations.files])
     if not done.left:
         await asyncio.to_thread(ledger.erasures.end, document_id)
     return done
@@ -147,7 +151,8 @@ async def _found(places: Places, document_id: str) -> dict[str, int]:
         async for _ in store.keys([document_id]):
             rows += 1
     in_ledger = await asyncio.to_thread(places.ledger.erasures.remains, document_id)
-    return {"rows": rows, **in_ledger, "spool_files": await asyncio.to_thread(_spooled, places.spool)}
+    turns = await asyncio.to_thread(places.conversations.count, document_id)
+    return {"rows": rows, **in_ledger, "turns": turns, "spool_files": await asyncio.to_thread(_spooled, places.spool)}
 
 
 def _empty(spool: Path) -> None:

@@ -21,7 +21,9 @@ from ragstore.models import Principal
 from ragstore.retrieval import measured
 from ragstore.service.auth import Authenticator
 from ragstore.service.bodies import PromptAnswer, PromptQuery, SearchAnswer, SearchQuery, problems
-from ragstore.service.front import GUARDED, Front
+from ragstore.service.chat import chat_routes, open_conversations
+from ragstore.service.conversations import conversation_routes
+from ragstore.service.front import GUARDED, OPENAI, Front
 from ragstore.service.mcp_http import PATH as MCP_PATH
 from ragstore.service.mcp_http import McpRoute
 from ragstore.service.metrics import MEDIA_TYPE as METRICS_TYPE
@@ -66,6 +68,9 @@ def build(
     app.add_api_route(GUARDED + "chunks/{chunk_id}", service.chunk, response_model=None, responses=absent, **bearer)
     if find_spec("mcp") is not None:  # the extra `mcp`
         app.router.routes.append(Route(MCP_PATH, endpoint=McpRoute(index), methods=["POST"]))
+    kept = open_conversations(index.settings)
+    for router in (chat_routes(index, instruments, kept), conversation_routes(index, kept)):
+        app.include_router(router, **bearer)
     app.add_api_route("/healthz", service.alive, response_model=None)
     app.add_api_route("/readyz", service.ready, response_model=None, responses=problems(503))
     told = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(401)}
@@ -76,6 +81,7 @@ def build(
         Front,
         authenticator=authenticator,
         settings=index.settings.service,
+        chat=index.settings.chat,
         instruments=instruments,
         metrics=metrics,
         local=local,
@@ -173,5 +179,5 @@ async def _misunderstood(request: Request, error: Exception) -> Response:
 
 
 def _problem(request: Request, problem: Problem) -> Response:
-    body = problem.body(request.state.request_id)
+    body = problem.body(request.state.request_id, openai=request.url.path in OPENAI)
     return JSONResponse(body, status_code=problem.status, headers=dict(problem.headers), media_type=MEDIA_TYPE)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy.exc import DBAPIError
 
-from ragstore.config import ServiceSettings
+from ragstore.config import ChatSettings, ServiceSettings
 from ragstore.errors import RagstoreError, TransientError
 from ragstore.instrumentation import Instruments
 from ragstore.service.addresses import host_of, is_loopback
@@ -30,13 +30,20 @@ GUARDED: Final = "/v1/"
 """Whatever is below needs a credential, also what is not there."""
 
 _ROUTES: Final = frozenset({"/v1/search", "/v1/prompt", "/v1/mcp", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"})
-_WITH_BODY: Final = frozenset({"/v1/search", "/v1/prompt"})
-_CHUNKS: Final = "/v1/chunks/"
+CHAT: Final = "/v1/chat/completions"
+CONVERSATIONS: Final = "/v1/conversations"
+MODELS: Final = "/v1/models"
+OPENAI: Final = frozenset({CHAT, CONVERSATIONS, f"{CONVERSATIONS}/{{id}}", MODELS, f"{MODELS}/{{id}}"})
+"""Routes that clients of OpenAI's API ask, who look for an error in another place."""
+_WITH_BODY: Final = frozenset({"/v1/search", "/v1/prompt", CHAT, CONVERSATIONS})
+_WITH_ID: Final = ("/v1/chunks/", f"{CONVERSATIONS}/", f"{MODELS}/")
 _METHODS: Final = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _GONE: Final = 499
 """The caller went away; as other servers log it."""
 _UNAVAILABLE: Final = 503
+_MARGIN: Final = 5.0
+"""Seconds: an answer of a model that takes too long is ended by its route, which can still say so in the middle of it."""
 _HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
@@ -53,8 +60,8 @@ class Exchange:
     reason: str | None = None
 
 
-class _GoneError(Exception):
-    """The caller went away before all of the request was here."""
+class GoneError(Exception):
+    """The caller went away before all of the request, or of the answer, was there."""
 
 
 class Front:
@@ -66,6 +73,7 @@ class Front:
         *,
         authenticator: Authenticator,
         settings: ServiceSettings,
+        chat: ChatSettings,
         instruments: Instruments,
         metrics: Metrics,
         local: bool,
@@ -76,6 +84,8 @@ class Front:
         self._instruments = instruments
         self._metrics = metrics
         self._local = local
+        self._seconds = {CHAT: chat.timeout + _MARGIN}
+        self._bytes = {CHAT: chat.max_body}
         self._limit = RateLimit(rate=settings.rate, burst=settings.burst)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -89,16 +99,17 @@ class Front:
             method=scope["method"] if scope["method"] in _METHODS else "OTHER",
             route=_route(scope["path"]),
         )
-        try:
-            with self._instruments.span("http.request", route=exchange.route, method=exchange.method):
+        with self._instruments.serving(method=exchange.method, route=exchange.route, headers=headers, id=exchange.id) as span:
+            try:
                 await self._within_time(scope, headers, receive, _watched(send, exchange), exchange)
-        except _GoneError:
-            exchange.status = exchange.status or _GONE
-        finally:
-            self._tell(exchange)
+            except GoneError:
+                exchange.status, exchange.reason = exchange.status or _GONE, "gone"
+            finally:
+                span.answered(exchange.status, exchange.reason)
+                self._tell(exchange)
 
     async def _within_time(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, exchange: Exchange) -> None:
-        timer = asyncio.timeout(self._settings.timeout)
+        timer = asyncio.timeout(self._seconds.get(exchange.route, self._settings.timeout))
         try:
             async with timer:
                 await self._answer(scope, headers, receive, send, exchange)
@@ -115,7 +126,7 @@ class Front:
             late = timer.expired()
             problem = Problem(status=504, detail="there was no answer in time; try again, or ask for less") if late else _unforeseen()
             exchange.reason = "timeout" if late else self._note_bug(error, exchange)
-        except _GoneError:
+        except GoneError:
             raise
         except Exception as error:  # noqa: BLE001 - the last door: no text of an error that nobody foresaw goes to the caller
             problem, exchange.reason = _unforeseen(), self._note_bug(error, exchange)
@@ -141,23 +152,23 @@ class Front:
                 and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
             ):
                 raise refused(415, "send JSON: Content-Type: application/json", reason="content_type")
-        body = await self._body(headers, receive)
+        body = await self._body(headers, receive, self._bytes.get(exchange.route, self._settings.max_body))
         await self._app(scope, _replayed(body, receive), send)
 
-    async def _body(self, headers: Mapping[str, str], receive: Receive) -> bytes:
-        too_large = refused(413, f"a request has at most {self._settings.max_body} bytes", reason="size")
+    async def _body(self, headers: Mapping[str, str], receive: Receive, most: int) -> bytes:
+        too_large = refused(413, f"a request has at most {most} bytes", reason="size")
         declared = headers.get("content-length", "0")
-        if not declared.isdecimal() or len(declared) > len(str(self._settings.max_body)) or int(declared) > self._settings.max_body:
+        if not declared.isdecimal() or len(declared) > len(str(most)) or int(declared) > most:
             raise too_large
         parts: list[bytes] = []
         size, more = 0, True
         while more:
             message = await receive()
             if message["type"] != "http.request":
-                raise _GoneError
+                raise GoneError
             parts.append(message.get("body", b""))
             size += len(parts[-1])
-            if size > self._settings.max_body:
+            if size > most:
                 raise too_large
             more = message.get("more_body", False)
         return b"".join(parts)
@@ -200,9 +211,10 @@ def _request_id(headers: Mapping[str, str]) -> str:
 
 
 def _route(path: str) -> str:
-    if path.startswith(_CHUNKS):
-        return _CHUNKS + "{id}"
-    return path if path in _ROUTES else "other"
+    for start in _WITH_ID:
+        if path.startswith(start):
+            return start + "{id}"
+    return path if path in _ROUTES or path in OPENAI else "other"
 
 
 def _watched(send: Send, exchange: Exchange) -> Send:
@@ -230,7 +242,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 async def _send_problem(problem: Problem, exchange: Exchange, send: Send) -> None:
-    body = json.dumps(problem.body(exchange.id)).encode("ascii")
+    body = json.dumps(problem.body(exchange.id, openai=exchange.route in OPENAI)).encode("ascii")
     headers = {"Content-Type": MEDIA_TYPE, "Content-Length": str(len(body)), **problem.headers}
     raw = [(name.lower().encode("ascii"), value.encode("ascii")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": problem.status, "headers": raw})

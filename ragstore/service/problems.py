@@ -18,15 +18,20 @@ _TITLES: Final = {
     404: "Not found",
     405: "Method not allowed",
     408: "Request incomplete",
+    409: "Conflict",
     413: "Request too large",
     415: "Unsupported media type",
     421: "Misdirected request",
     422: "Request not understood",
     429: "Too many requests",
     500: "Internal error",
+    501: "Not configured",
+    502: "Bad gateway",
     503: "Not available",
     504: "Timed out",
 }
+_KINDS: Final = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+_SERVER: Final = 500
 _AWAY: Final = "what is needed to answer is not available now; try again later"
 
 
@@ -40,15 +45,25 @@ class Problem:
     headers: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[Mapping[str, str], ...] = ()
     """Where the request is wrong: `{"at", "problem"}`."""
+    code: str | None = None
+    """A word of ours for programs, and below it the field that is meant: for clients of OpenAI's API."""
+    param: str | None = None
 
-    def body(self, request_id: str) -> dict[str, Any]:
-        """Plain JSON values (https://www.rfc-editor.org/rfc/rfc9457)."""
+    @property
+    def error(self) -> dict[str, Any]:
+        """As clients of OpenAI's API expect it."""
+        kind = "server_error" if self.status >= _SERVER else _KINDS.get(self.status, "invalid_request_error")
+        return {"message": self.detail, "type": kind, "param": self.param, "code": self.code}
+
+    def body(self, request_id: str, *, openai: bool = False) -> dict[str, Any]:
+        """Plain JSON values (https://www.rfc-editor.org/rfc/rfc9457); with `openai`, its `error` among them."""
         told: dict[str, Any] = {
             "type": "about:blank",
             "title": _TITLES.get(self.status, "Error"),
             "status": self.status,
             "detail": self.detail,
             "request_id": request_id,
+            **({"error": self.error} if openai else {}),
         }
         return {**told, "errors": [dict(error) for error in self.errors]} if self.errors else told
 

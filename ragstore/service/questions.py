@@ -14,14 +14,14 @@ _LONGEST_MESSAGE: Final = 65_536
 _MOST_MESSAGES: Final = 200
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
     """Raises `ValueError` for what is no text to a database or a model: NUL and lone surrogates, which JSON can write."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("holds a NUL or half of a character")
     return text
 
 
-Text = Annotated[str, Field(min_length=1, max_length=_LONGEST), AfterValidator(_storable)]
+Text = Annotated[str, Field(min_length=1, max_length=_LONGEST), AfterValidator(storable)]
 
 _WHOLE: Final = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 """JSON has one kind of number: 8.0 is a whole one. Text is none."""
@@ -63,7 +63,7 @@ class Earlier(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     role: Literal["user", "assistant"]
-    content: Annotated[str, Field(max_length=_LONGEST_MESSAGE), AfterValidator(_storable)]
+    content: Annotated[str, Field(max_length=_LONGEST_MESSAGE), AfterValidator(storable)]
 
 
 class PromptQuestion(Question):

@@ -10,7 +10,7 @@ import pytest
 from ragstore.cli.outcome import Exit
 from tests.support.commands import Ragstore
 
-COUNTS = ("rows", "ledger", "chunks", "queued", "failures", "cached_vectors", "unused_texts", "spool_files")
+COUNTS = ("rows", "ledger", "chunks", "queued", "failures", "cached_vectors", "unused_texts", "turns", "spool_files")
 
 
 @pytest.fixture

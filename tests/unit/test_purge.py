@@ -20,7 +20,7 @@ from ragstore.testing.faults import CrashingStore, SimulatedCrash
 from tests.support.workspace import Workspace, found, paragraphs, texts
 
 CLEAN: dict[str, list[str]] = {"missing": [], "stale": [], "orphaned": []}
-NOTHING = dict.fromkeys(["rows", "ledger", "chunks", "queued", "failures", "cached_vectors", "unused_texts", "spool_files"], 0)
+NOTHING = dict.fromkeys(["rows", "ledger", "chunks", "queued", "failures", "cached_vectors", "unused_texts", "turns", "spool_files"], 0)
 ALPHA = BlobId(account="local", container="docs", path="alpha.txt")
 
 

@@ -1,0 +1,331 @@
+"""Messages of a client of OpenAI's API in; the answer of the configured model, from what the caller may read and with citations, out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import APIRoute
+from typing_extensions import override
+
+from ragstore.answering import Endpoint, EndpointDownError, EndpointRefusedError, check, marks
+from ragstore.assembly import conversations_file
+from ragstore.config import Settings
+from ragstore.conversations import Conversation, Conversations, Turn
+from ragstore.errors import RagstoreError
+from ragstore.models import Principal, Prompt
+from ragstore.prompting.history import cleaned
+from ragstore.service.bodies import problems
+from ragstore.service.chat_bodies import ChatQuery, misunderstood
+from ragstore.service.completions import END, Answer, ChatCompletion, Completion, broken
+from ragstore.service.front import CHAT, MODELS, GoneError
+from ragstore.service.problems import Problem, RefusedError, problem_of
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from ragstore.index import AsyncIndex
+    from ragstore.instrumentation import Instruments
+
+_TOO_MANY: Final = 429
+_NOT_AS_IT_IS: Final = frozenset({400, 413, 422})
+"""What a model's service says of a request that another request could mend."""
+_UNFORESEEN: Final = Problem(status=500, detail="something went wrong that nobody foresaw; the log says where", code="internal_error")
+_CHARACTERS: Final = 16
+"""For each token of the budget: what is before the last so many characters of earlier messages cannot fit, and is not looked at."""
+
+
+class OpenAIRoute(APIRoute):
+    """A route that tells of a body which is wrong as OpenAI's API does: by 400, with the field that is meant."""
+
+    @override
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handler = super().get_route_handler()
+
+        async def handling(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestValidationError as error:
+                raise RefusedError(misunderstood(error), reason="misunderstood") from None
+
+        return handling
+
+
+def open_conversations(settings: Settings) -> Conversations | None:
+    """Where conversations are kept; None where no model answers, or none is to be kept."""
+    if not settings.chat.keep_days or not settings.ask.base_url or not settings.ask.model:
+        return None
+    return Conversations(conversations_file(settings), keep_days=settings.chat.keep_days)
+
+
+def chat_routes(index: AsyncIndex, instruments: Instruments, kept: Conversations | None) -> APIRouter:
+    """`/v1/chat/completions` and `/v1/models`. Raises `ConfigError` where a model is named that cannot be asked."""
+    chat = Chat(index, instruments, kept)
+    router = APIRouter(route_class=OpenAIRoute, tags=["OpenAI"])
+    answers: dict[int | str, dict[str, Any]] = {
+        200: {"model": ChatCompletion, "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        **problems(400, 401, 403, 404, 409, 413, 415, 429, 501, 502, 503, 504),
+    }
+    router.add_api_route(CHAT, chat.complete, methods=["POST"], response_model=None, responses=answers)
+    router.add_api_route(MODELS, chat.models, response_model=None, responses=problems(401, 403, 429, 501, 503, 504))
+    absent = problems(400, 401, 403, 404, 429, 501, 503, 504)
+    router.add_api_route(f"{MODELS}/{{model:path}}", chat.model, response_model=None, responses=absent)
+    return router
+
+
+class Chat:
+    """What the routes do. Whoever comes here has proved who asks (`Front`)."""
+
+    def __init__(self, index: AsyncIndex, instruments: Instruments, kept: Conversations | None) -> None:
+        section = index.settings.ask
+        self.index = index
+        self.instruments = instruments
+        self.kept = kept
+        self._endpoint: Endpoint | None = None
+        if section.base_url and section.model:
+            options = {"base_url": section.base_url, "model": section.model, "api_key_env": section.api_key_env}
+            self._endpoint = Endpoint(**options, timeout=section.timeout)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Who answers. Raises `RefusedError` where nobody does."""
+        if self._endpoint is None:
+            detail = "no model answers here; its administrator can name one: [ask] base_url and model"
+            raise RefusedError(Problem(status=501, detail=detail, code="not_configured"), reason="no_model")
+        return self._endpoint
+
+    async def complete(self, request: Request, body: ChatQuery) -> Response:
+        """Answer the last message from what the caller may read, with citations; as a whole or as a stream of server-sent events."""
+        _ = self.endpoint
+        return _Answering(self, body, asking(request), request.state.request_id)
+
+    async def models(self) -> JSONResponse:
+        """The model that answers."""
+        return JSONResponse({"object": "list", "data": [_listed(self.endpoint.model)]})
+
+    async def model(self, model: str) -> JSONResponse:
+        """The model of this name, where it is the one that answers."""
+        if model != self.endpoint.model:
+            raise RefusedError(Problem(status=404, detail="no such model answers here", code="model_not_found"), reason="no_model")
+        return JSONResponse(_listed(model))
+
+
+class _Answering(Response):
+    """One answer: it is asked for, given piece by piece and checked while the caller listens, and given up when the caller is gone."""
+
+    def __init__(self, chat: Chat, body: ChatQuery, principal: Principal, request_id: str) -> None:
+        super().__init__()
+        self._chat = chat
+        self._body = body
+        self._principal = principal
+        self._request_id = request_id
+        self._completion = Completion(model=chat.endpoint.model)
+        self._began = False
+
+    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await until_gone(receive, self._answer(scope, receive, send))
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        seconds = self._chat.index.settings.chat.timeout
+        try:
+            async with asyncio.timeout(seconds) as timer:
+                answer = await self._answered(send)
+        except Exception as error:
+            told = self._told(error, late=isinstance(error, TimeoutError) and timer.expired())
+            if self._began:  # the status is said already
+                problem = told.problem if isinstance(told, RefusedError) else _problem(told)
+                await self._send(send, broken(problem), end=True)
+            if told is error:
+                raise
+            raise told from None
+        if not self._body.stream:
+            await JSONResponse(self._completion.whole(answer))(scope, receive, send)
+            return
+        usage = b"" if answer.usage is None or not self._body.counts else self._completion.usage(answer.usage)
+        await self._send(send, self._completion.last(answer) + usage + END, end=True)
+
+    async def _answered(self, send: Send) -> Answer:
+        """Retrieve, ask, and give what comes where a stream is wanted."""
+        body, chat = self._body, self._chat
+        conversation = await self._conversation()
+        turns = await _readable(chat.index, conversation, self._principal)
+        built = await self._built(turns)
+        text, finish, usage = "", None, None
+        async with aclosing(chat.endpoint.stream(built.messages, body.options)) as pieces:
+            async for piece in pieces:
+                text += piece.text
+                finish, usage = piece.finish or finish, piece.usage or usage
+                if body.stream:
+                    await self._say(send, piece.text)
+        answer = Answer(
+            text=text,
+            finish=finish,
+            usage=usage,
+            built=built,
+            grounding=await asyncio.to_thread(check, text, built.texts),
+            conversation=body.conversation,
+            kept=await self._keep(conversation, turns, built, text),
+        )
+        if body.stream:
+            await self._say(send, "")  # also where the model said nothing
+        return answer
+
+    async def _built(self, turns: Sequence[Turn]) -> Prompt:
+        body, index = self._body, self._chat.index
+        history = [message for turn in turns for message in _messages(turn)] or body.earlier
+        history = _last(history, characters=_CHARACTERS * index.settings.prompt.max_tokens)
+        return await index.prompt(body.question, principal=self._principal, filter=body.filter, history=history, wishes=body.wishes)
+
+    async def _conversation(self) -> Conversation | None:
+        """The conversation that is meant. Raises `RefusedError` where there is none of this caller's, or no turn can be added to it."""
+        name, kept = self._body.conversation, self._chat.kept
+        if name is None:
+            return None
+        if self._body.earlier:
+            detail = "a conversation that is kept here has its earlier messages: send the new one alone, after instructions"
+            raise RefusedError(Problem(status=400, detail=detail, code="invalid_value", param="messages"), reason="messages")
+        found = None if kept is None else await asyncio.to_thread(kept.find, self._principal.id, name)
+        if found is None:
+            raise no_conversation()
+        if found.full:
+            raise RefusedError(Problem(status=409, detail="this conversation is full; begin another one", code="full"), reason="full")
+        return found
+
+    async def _keep(self, conversation: Conversation | None, turns: Sequence[Turn], built: Prompt, text: str) -> bool:
+        """Put the turn into the conversation, unless it says nothing, or something that it rests on has gone while the model spoke."""
+        if conversation is None or self._chat.kept is None or not text.strip():
+            return False
+        before = _heard(turns, len(built.messages) - 2)
+        rests_on = {*built.chunks, *(chunk for turn in before for chunk in turn.chunks)}
+        if await self._chat.index.readable(rests_on, principal=self._principal) != rests_on:
+            return False
+        sources = {citation.number: citation.chunk for citation in built.citations}
+        numbers = dict.fromkeys(number for _, _, each in marks(text) for number in each if number in sources)
+        turn = Turn(
+            question=self._body.question,
+            answer=text,
+            cited=tuple((number, sources[number]) for number in numbers),
+            chunks=built.chunks,
+            after=tuple(turn.number for turn in before),
+        )
+        return await asyncio.to_thread(self._chat.kept.add, self._principal.id, conversation.id, turn)
+
+    async def _say(self, send: Send, text: str) -> None:
+        if not self._began:
+            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            self._began = True
+            await self._send(send, self._completion.first())
+        if text:
+            await self._send(send, self._completion.piece(text))
+
+    @staticmethod
+    async def _send(send: Send, content: bytes, *, end: bool = False) -> None:
+        await send({"type": "http.response.body", "body": content, "more_body": not end})
+
+    def _told(self, error: Exception, *, late: bool) -> Exception:
+        """The error as the caller may hear it: what the model's service says may quote documents, keys and addresses."""
+        if late:
+            problem = Problem(status=504, detail="the model took too long; ask for less", code="timeout")
+            return RefusedError(problem, reason="timeout")
+        if isinstance(error, (EndpointDownError, EndpointRefusedError)):
+            self._chat.instruments.log("chat.down", id=self._request_id, error=type(error).__name__, status=error.status)
+            return RefusedError(_upstream(error), reason=f"model_{error.status or type(error).__name__}")
+        return error
+
+
+async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work while the caller is there. Raises `GoneError`, and ends the work, where the caller goes away first."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise GoneError
+        await working
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def asking(request: Request) -> Principal:
+    """As the credential proved it. Without one it is an error, and never an answer."""
+    principal = request.state.principal
+    if not isinstance(principal, Principal):
+        raise TypeError("a request came past its authentication")
+    return principal
+
+
+def no_conversation() -> RefusedError:
+    """One answer for what is not there, what is another's, and what cannot be."""
+    return RefusedError(Problem(status=404, detail="there is no such conversation", code="not_found"), reason="no_conversation")
+
+
+async def _readable(index: AsyncIndex, conversation: Conversation | None, principal: Principal) -> tuple[Turn, ...]:
+    return () if conversation is None else await readable_turns(index, conversation, principal)
+
+
+async def readable_turns(index: AsyncIndex, conversation: Conversation, principal: Principal) -> tuple[Turn, ...]:
+    """Its turns without those that rest on what this principal may not read now, or what is not there any more."""
+    chunks = conversation.chunks
+    return conversation.readable(await index.readable(chunks, principal=principal) if chunks else frozenset())
+
+
+def _messages(turn: Turn) -> list[dict[str, str]]:
+    return [{"role": "user", "content": turn.question}, {"role": "assistant", "content": turn.answer}]
+
+
+def _heard(turns: Sequence[Turn], messages: int) -> list[Turn]:
+    """The last turns, of which so many messages stood in the prompt."""
+    heard: list[Turn] = []
+    for turn in reversed(turns):
+        if messages <= 0:
+            break
+        messages -= len(cleaned(_messages(turn)))
+        heard.insert(0, turn)
+    return heard
+
+
+def _last(messages: Sequence[dict[str, str]], *, characters: int) -> list[dict[str, str]]:
+    kept: list[dict[str, str]] = []
+    for message in reversed(messages):
+        characters -= len(message["content"])
+        if characters < 0:
+            break
+        kept.insert(0, message)
+    return kept
+
+
+def _listed(model: str) -> dict[str, Any]:
+    return {"id": model, "object": "model", "created": 0, "owned_by": "ragstore"}
+
+
+def _problem(error: Exception) -> Problem:
+    return problem_of(error) if isinstance(error, RagstoreError) else _UNFORESEEN
+
+
+def _upstream(error: EndpointDownError | EndpointRefusedError) -> Problem:
+    """Nothing of what the other side says, which may quote anything."""
+    if isinstance(error, EndpointRefusedError):
+        if error.status in _NOT_AS_IT_IS:
+            detail = "the model refuses this request: a parameter that it does not take, perhaps, or more than it can read"
+            return Problem(status=400, detail=detail, code="model_refused")
+        return Problem(status=502, detail="the model cannot be asked as it is set up here; the log says more", code="model_refused")
+    wait = {"Retry-After": str(max(1, round(error.retry_after or 1)))}
+    if error.status == _TOO_MANY:
+        detail = "the model has too much to do; wait a little"
+        return Problem(status=429, detail=detail, code="model_busy", headers=wait)
+    if error.late:
+        return Problem(status=504, detail="the model does not answer in time; try again later", code="model_timeout")
+    return Problem(status=502, detail="the model cannot answer now, or broke off; try again later", code="model_unavailable", headers=wait)
