@@ -8,14 +8,15 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from ragstore import tracing
 from ragstore.errors import ConfigError
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer, TracerProvider
+    from opentelemetry.trace import TracerProvider
     from prometheus_client import CollectorRegistry
 
 Scalar = str | int | float | bool | None
@@ -65,7 +66,7 @@ class Instruments:
         self._write = _through_logging if json_lines is None else _line_writer(stream, json_lines=json_lines)
         self._metrics = _Metrics(registry) if registry is not None or metrics_port is not None else None
         self._stop_serving = self._metrics.serve(metrics_host, metrics_port) if self._metrics and metrics_port is not None else None
-        self._tracer = _tracer(tracer_provider)
+        self._tracer = tracing.tracer_of(tracer_provider)
 
     @property
     def metrics_port(self) -> int | None:
@@ -129,18 +130,14 @@ class Instruments:
         if self._tracer is None:
             yield
             return
-        from opentelemetry.trace import StatusCode
-
         started = int(since.timestamp() * 1e9) if since is not None else None
         known = {key: value for key, value in _cleaned(attributes).items() if value is not None}
-        with self._tracer.start_as_current_span(
-            name, start_time=started, attributes=known, record_exception=False, set_status_on_exception=False
-        ) as span:
-            try:
-                yield
-            except BaseException as error:
-                span.set_status(StatusCode.ERROR, type(error).__name__)
-                raise
+        with tracing.spanning(self._tracer, name, start_time=started, attributes=known):
+            yield
+
+    def serving(self, *, method: str, route: str, headers: Mapping[str, str], id: str) -> AbstractContextManager[tracing.ServerSpan]:
+        """A span around the answer to a request, whose `headers` (by lower-cased name) may tell of a trace that it belongs to."""
+        return tracing.serving(self._tracer, method=method, route=route, headers=headers, id=id)
 
     def close(self) -> None:
         """Serve metrics no longer."""
@@ -204,14 +201,6 @@ class _Metrics:
             thread.join()
 
         return stop
-
-
-def _tracer(provider: TracerProvider | None) -> Tracer | None:
-    try:
-        from opentelemetry import trace
-    except ModuleNotFoundError:
-        return None
-    return trace.get_tracer("ragstore", tracer_provider=provider)
 
 
 def _level(name: str) -> int:

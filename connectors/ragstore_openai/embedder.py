@@ -12,6 +12,7 @@ import numpy as np
 import openai
 from typing_extensions import override
 
+from ragstore import tracing
 from ragstore.contracts import Embedder
 from ragstore.embedding.batches import packed_batches
 from ragstore.embedding.retry import RetryBudget, with_retries
@@ -138,7 +139,11 @@ class OpenAIEmbedder(Embedder):
         """One call of the API; vectors in the order of the inputs, normalised."""
         try:
             answer = await self._client.embeddings.create(
-                model=self._model, input=inputs, dimensions=self._sent_dimensions, encoding_format=self._encoding
+                model=self._model,
+                input=inputs,
+                dimensions=self._sent_dimensions,
+                encoding_format=self._encoding,
+                extra_headers=tracing.carried(),
             )
         except openai.OpenAIError as error:
             raise translate(error, key=self._key, where=self._where) from error

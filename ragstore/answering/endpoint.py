@@ -9,6 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from ragstore import tracing
 from ragstore.errors import ConfigError, TransientError
 
 if TYPE_CHECKING:
@@ -105,7 +106,8 @@ class Endpoint:
         try:
             async with (
                 httpx.AsyncClient(timeout=self._timeout, verify=self._trust) as client,
-                client.stream("POST", self._url, json=body, headers=self._headers) as response,
+                tracing.asking("model.answer") as trace,
+                client.stream("POST", self._url, json=body, headers={**self._headers, **trace}) as response,
             ):
                 if not response.is_success:
                     raise self._failure(response, await response.aread())

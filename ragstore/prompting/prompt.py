@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from ragstore import tracing
 from ragstore.errors import QueryError
 from ragstore.models import Hit, Prompt
 from ragstore.prompting.budget import Budget, Rendered
@@ -25,6 +26,7 @@ class PromptBuilder:
         self._count_tokens = count_tokens
         self._template = PromptTemplate(template)
 
+    @tracing.step("prompt.build")
     def build(
         self, query: str, hits: Sequence[Hit], *, max_tokens: int = 3000, history: Sequence[Message] = (), wishes: str = ""
     ) -> Prompt:

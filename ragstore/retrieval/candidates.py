@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from ragstore import tracing
 from ragstore.contracts import Embedder, Store, TextQuery, VectorQuery
 from ragstore.errors import PoisonError, QueryError, TransientError
 from ragstore.filters import Filter
@@ -110,7 +111,8 @@ class Candidates:
             return None
         if self._vector is None:
             try:
-                self._vector = await embed_query(self.embedder, self.query)
+                with tracing.step("embed"):
+                    self._vector = await embed_query(self.embedder, self.query)
             except (TransientError, PoisonError) as error:
                 if self.legs == "vector" or not self.store.capabilities.full_text:
                     raise
@@ -122,17 +124,22 @@ class Candidates:
     async def _leg(self, query: VectorQuery | TextQuery, number: int) -> _Leg:
         """The best `number` that the sieve lets through, or all."""
         if self.sieve is None:
-            found = await self.store.search(query, filter=self.filter, limit=number)
+            found = await self._proposed(query, number)
             return _Leg(matches=found, complete=len(found) < number)
         asked = max(number, _FIRST, self._asked.get(type(query), 0))
         while True:
             self._asked[type(query)] = asked
-            found = await self.store.search(query, filter=self.filter, limit=asked)
+            found = await self._proposed(query, asked)
             kept = await self.sieve(found)
             everything = len(found) < asked
             if everything or len(kept) >= number:
                 return _Leg(matches=kept[:number], complete=everything and len(kept) < number)
             asked = max(larger(asked), _enough(asked, kept=len(kept), wanted=number))
+
+
+    async def _proposed(self, query: VectorQuery | TextQuery, number: int) -> list[Match]:
+        with tracing.step("store.search", leg="text" if isinstance(query, TextQuery) else "vector", asked=number):
+            return await self.store.search(query, filter=self.filter, limit=number)
 
 
 async def embed_query(embedder: Embedder, query: str) -> NDArray[np.float32]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ragstore import tracing
 from ragstore.access.policy import Policy, Scope
 from ragstore.errors import AccessError
 from ragstore.filters import matches
@@ -72,6 +73,10 @@ class Door:
 
     async def permitted(self, proposed: Sequence[Match]) -> list[Match]:
         """Those that may be shown, in the same order; each is decided once. Raises `AccessError` as `look_up` does."""
+        with tracing.step("access.check", proposed=len(proposed)):
+            return await self._permitted(proposed)
+
+    async def _permitted(self, proposed: Sequence[Match]) -> list[Match]:
         kept: list[Match] = []
         for start in range(0, len(proposed), _AT_ONCE):
             some = proposed[start : start + _AT_ONCE]

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, Unpack, cast
 
+from ragstore import tracing
 from ragstore.access.policy import Policy
 from ragstore.contracts import Embedder, Reranker, Store
 from ragstore.errors import AccessError, ConfigError, QueryError
@@ -142,9 +143,10 @@ class Retriever:
         return frozenset(admitted)
 
     async def _fetch(self, chunk_id: str, door: Door) -> Hit | None:
-        found = (await door.look_up([chunk_id])).get(chunk_id)
-        if found is None or not door.admits(found):
-            return None
+        with tracing.step("access.check", proposed=1):
+            found = (await door.look_up([chunk_id])).get(chunk_id)
+            if found is None or not door.admits(found):
+                return None
         row = (await self._rows([found])).get(chunk_id)
         return None if row is None else _hit(found, text=row.text, score=0.0)
 
@@ -210,7 +212,8 @@ class Retriever:
         """The pool in the order of the reranker, which sees permitted texts only; a score that is no number goes last."""
         if self._reranker is None or not pool:
             return pool
-        scores = await self._reranker.rerank(query, [hit.text for hit in pool])
+        with tracing.step("rerank", texts=len(pool)):
+            scores = await self._reranker.rerank(query, [hit.text for hit in pool])
         scored = [replace(hit, score=score if math.isfinite(score) else -math.inf) for hit, score in zip(pool, scores, strict=True)]
         return sorted(scored, key=lambda hit: -hit.score)
 
@@ -221,7 +224,8 @@ class Retriever:
         if self._around is None:
             raise ConfigError("neighbours cannot be found here: nobody said in which order the chunks of a document stand")
         try:
-            around = await asyncio.to_thread(self._around, [hit.chunk for hit in hits], number)
+            with tracing.step("ledger.neighbours", hits=len(hits)):
+                around = await asyncio.to_thread(self._around, [hit.chunk for hit in hits], number)
         except Exception as error:
             raise AccessError("the ledger cannot be reached, so nothing can be shown; try again when it is back") from error
         asked = replace(door, by_store=False)  # with the same memory; of what no store proposes, none can leak
@@ -237,7 +241,9 @@ class Retriever:
         """The stored rows of these chunks, by chunk id. A store gives whole documents, so a long one takes its time."""
         documents = {chunk.chunk_id: chunk.document_id for chunk in chunks}
         found: dict[str, Row] = {}
-        if documents:
+        if not documents:
+            return found
+        with tracing.step("store.rows", chunks=len(documents)):
             async for row in self._store.rows(sorted(set(documents.values()))):
                 if documents.get(row.chunk_id) == row.document_id:
                     found[row.chunk_id] = row

@@ -125,7 +125,9 @@ def serving(workspace: Workspace) -> Serving:
     """`async with serving(rate=...) as served`: with a key for each principal, one for metrics, and an issuer."""
 
     @asynccontextmanager
-    async def start(*, local: bool = False, with_keys: bool = True, tokens: bool = True, **service: Any) -> AsyncIterator[Served]:
+    async def start(
+        *, local: bool = False, with_keys: bool = True, tokens: bool = True, tracer_provider: Any = None, **service: Any
+    ) -> AsyncIterator[Served]:
         made = {name: new_key() for name in ("ada", "bob", "eve", "metrics")}
         issuer = Issuer()
         section: dict[str, Any] = {"rate": 0, **service}
@@ -138,7 +140,7 @@ def serving(workspace: Workspace) -> Serving:
             await index.sync()
             settings: ServiceSettings = index.settings.service
             log, registry = io.StringIO(), CollectorRegistry()
-            instruments = Instruments(json_lines=True, stream=log, registry=registry)
+            instruments = Instruments(json_lines=True, stream=log, registry=registry, tracer_provider=tracer_provider)
             gate = Authenticator(index, settings, tokens=issuer.tokens() if tokens else None)
             app = build(index, authenticator=gate, instruments=instruments, metrics=Metrics(registry), local=local)
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://ragstore.test") as http:
