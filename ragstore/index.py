@@ -316,6 +316,7 @@ class AsyncIndex:
                 embedder=embedder,
                 policy=assembly.policy,
                 committed=assembly.ledger.documents.committed,
+                at_once=assembly.ledger.documents.committed_at_once,
                 freshness=self._freshness,
                 observe=observe_all(self._observers),
                 quality=self._quality,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 _MOST: Final = 1_000
 """Conditions whose count is kept; each is some kilobytes at most, but for principals with hundreds of assignments."""
+_LATELY: Final = 1.0
+"""Seconds for which a count need not be asked for again where a wrong one costs time and loses nothing."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -20,6 +23,8 @@ class _Version:
     number: int
     approximate: bool | None = None
     rows: dict[str | None, int] = field(default_factory=dict)
+    seen: float = 0.0
+    """When it was the table's last version."""
 
 
 class Counts:
@@ -46,9 +51,17 @@ class Counts:
             version.rows[condition] = found
         return found
 
+    def were_few(self, table: AsyncTable, condition: str | None, most: int) -> bool:
+        """Whether the rows that satisfy the condition were so few a moment ago: even to ask for the version takes its time."""
+        known = self._known
+        if known is None or known.table is not table or time.monotonic() - known.seen > _LATELY:
+            return False
+        return known.rows.get(condition, most + 1) <= most
+
     async def _version(self, table: AsyncTable) -> _Version:
         number = await table.version()
         known = self._known
         if known is None or known.table is not table or known.number != number:
             known = self._known = _Version(table=table, number=number)
+        known.seen = time.monotonic()
         return known

@@ -43,11 +43,13 @@ class Nearest:
 
     async def run(self, table: AsyncTable) -> list[Match]:
         """The best `min(limit, rows admitted)` rows, best first."""
-        admitted = await self.counts.admitted(table, self.condition)
-        if admitted is not None and admitted > self.exact_below:
-            found = await self._approximately(self._query(table)).to_arrow()
-            if len(found) == min(self.limit, admitted):
-                return _ranked(found)
+        # To compare all rows that are admitted misses none, also where more have come since they were few.
+        if not self.counts.were_few(table, self.condition, self.exact_below):
+            admitted = await self.counts.admitted(table, self.condition)
+            if admitted is not None and admitted > self.exact_below:
+                found = await self._approximately(self._query(table)).to_arrow()
+                if len(found) == min(self.limit, admitted):
+                    return _ranked(found)
         return _ranked(await self._query(table).bypass_vector_index().to_arrow())
 
     def _approximately(self, query: AsyncVectorQuery) -> AsyncVectorQuery:

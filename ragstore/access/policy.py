@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -74,6 +75,10 @@ class Policy(Protocol):
     def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
         """Whether this principal may read a blob with these attributes. Raises `AccessError` as `filter_for` does."""
         ...
+
+    def grants_for(self, principal: Principal) -> Callable[[AccessAttributes], bool]:
+        """`grants` by what the policy says now, for some blobs that are decided at once. Raises `AccessError` as `filter_for` does."""
+        return partial(self.grants, principal)
 
     def explain(self, principal: Principal, attributes: AccessAttributes) -> Explanation:
         """Why `grants` says what it says, for whoever may see the policy. Raises `AccessError` as `filter_for` does."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sqlalchemy import URL, Connection
 from sqlalchemy.engine import make_url
@@ -43,6 +44,13 @@ class Connections(Protocol):
 
     def read(self) -> AbstractContextManager[Connection]:
         """A connection for reading; each statement sees what was committed before."""
+        ...
+
+    def at_once(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]] | None:
+        """What a look at a few rows in a file gives, in the thread that asks; None where that may hold it up: then ask in another one.
+
+        The statement is in SQLite's own words, because to translate one takes as long as to answer it.
+        """
         ...
 
     def stream(self) -> AbstractContextManager[Connection]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Connection, Float, Select, Text, bindparam, case, delete, func, select, update
+from sqlalchemy import Connection, Float, Select, Text, bindparam, case, delete, func, select, text, update
+from sqlalchemy.dialects import sqlite
 
 from ragstore.ledger.acls import note_acls
 from ragstore.ledger.bulk import batches, insert_rows, upsert
@@ -70,11 +72,9 @@ _HELD = (
     .with_for_update()
 )
 _MIDDLE = chunks.alias("middle")
-_COMMITTED = (
-    select(*COMMITTED)
-    .join(blobs, blobs.c.document_id == chunks.c.document_id)
-    .where(chunks.c.chunk_id.in_(bindparam("ids", expanding=True)), blobs.c.state.in_(("live", "stale")))
-)
+_SERVED = select(*COMMITTED).join(blobs, blobs.c.document_id == chunks.c.document_id).where(text("blobs.state IN ('live', 'stale')"))
+_COMMITTED = _SERVED.where(chunks.c.chunk_id.in_(bindparam("ids", expanding=True)))
+_COMMITTED_AT_ONCE = str(_SERVED.where(text("chunks.chunk_id IN (SELECT value FROM json_each(?))")).compile(dialect=sqlite.dialect()))
 _BESIDE = (
     select(_MIDDLE.c.chunk_id, chunks.c.ordinal - _MIDDLE.c.ordinal, chunks.c.chunk_id)
     .join(chunks, chunks.c.document_id == _MIDDLE.c.document_id)
@@ -92,6 +92,11 @@ _SEQUENCERS = (
     .with_for_update()
 )
 _NOTE_SEQUENCER = update(blobs).where(blobs.c.document_id == bindparam("id")).values(sequencer=bindparam("to_sequencer"))
+
+_attributes = lru_cache(maxsize=1024)(AccessAttributes.from_json)
+"""Of several chunks of a document, and of both its sets, there is mostly one text, and what was found once is found again."""
+_FEW = 64
+"""Chunks that are looked up in less time than it takes to hand a look-up to another thread and back."""
 
 
 # Results are fetched whole: row by row, each costs a hand-over of Python's lock.
@@ -197,12 +202,17 @@ class Documents:
     def committed(self, chunk_ids: Sequence[str]) -> Mapping[str, CommittedChunk]:
         """Those of the chunks that belong to a committed generation; all others must not be shown."""
         found: dict[str, CommittedChunk] = {}
-        read = cache(AccessAttributes.from_json)  # of several chunks of a document, and of both its sets, there is mostly one text
         with self._connections.read() as connection:
             for some in batches(chunk_ids, 500):
-                rows = connection.execute(_COMMITTED, {"ids": some}).all()
-                found.update((row[0], committed_chunk(row, read)) for row in rows)
+                found.update(_by_chunk(connection.execute(_COMMITTED, {"ids": some}).all()))
         return found
+
+    def committed_at_once(self, chunk_ids: Sequence[str]) -> Mapping[str, CommittedChunk] | None:
+        """As `committed`, for an event loop's own thread; None where it would hold that up: then ask `committed` in another thread."""
+        if len(chunk_ids) > _FEW:
+            return None
+        rows = self._connections.at_once(_COMMITTED_AT_ONCE, [json.dumps(list(chunk_ids))])
+        return None if rows is None else _by_chunk(rows)
 
     def beside(self, chunk_ids: Sequence[str], number: int) -> Mapping[str, Sequence[tuple[int, str]]]:
         """For each chunk those up to `number` places before and behind it in its document, with the distance, nearest first."""
@@ -306,6 +316,10 @@ class Documents:
                 connection.execute(update(blobs).where(blobs.c.document_id == document_id).values(etag="", sha256=None, chunks=left))
                 for some in batches(chunk_ids, 500):
                     connection.execute(delete(chunks).where(chunks.c.document_id == document_id, chunks.c.chunk_id.in_(some)))
+
+
+def _by_chunk(rows: Iterable[Sequence[Any]]) -> dict[str, CommittedChunk]:
+    return {row[0]: committed_chunk(row, _attributes) for row in rows}
 
 
 def _generations(connection: Connection, document_ids: Iterable[str]) -> dict[str, int]:

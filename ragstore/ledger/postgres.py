@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, Final
@@ -73,6 +73,10 @@ class PostgresConnections:
         """A connection for reading; each statement sees what was committed before."""
         with translated(self._place), self._connected(self._reading) as connection:
             yield connection
+
+    def at_once(self, statement: str, parameters: Sequence[object]) -> None:  # noqa: ARG002 - nothing is asked
+        """None: a server takes its time."""
+        return
 
     @contextmanager
     def stream(self) -> Iterator[Connection]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -112,7 +112,7 @@ def known_blob(row: Row[*tuple[Any, ...]]) -> KnownBlob:
     )
 
 
-def committed_chunk(row: Row[*tuple[Any, ...]], read: Callable[[str], AccessAttributes]) -> CommittedChunk:
+def committed_chunk(row: Sequence[Any], read: Callable[[str], AccessAttributes]) -> CommittedChunk:
     """From a row of the columns `COMMITTED`; `read` makes attributes of their JSON."""
     chunk_id, start, end, page, heading, document_id, account, container, path, *rest = row  # all at once: one by one takes twice as long
     state, title, media_type, version, etag, access, current_access, seen_at, pending, modified = rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +39,9 @@ class SQLiteConnections:
         self._lock = FileLock(f"{self._file}.lock", thread_local=False)
         self._read_only = self._file.exists() and not (os.access(self._file, os.W_OK) and os.access(self._file.parent, os.W_OK))
         self._engine = _reading_engine(self._file) if self._read_only else _writing_engine(self._file)
+        self._turn = threading.Lock()
+        self._own: sqlite3.Connection | None = None
+        """Of `at_once`: it waits neither for its turn nor for another process."""
         if self._read_only:
             with self.read() as connection:
                 schema.check(connection)
@@ -55,6 +58,19 @@ class SQLiteConnections:
         """A connection for reading; sees what was committed before."""
         with translated(self._file), self._engine.connect() as connection:
             yield connection
+
+    def at_once(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]] | None:
+        """What a look at a few rows gives, in the thread that asks; None where it would have to wait for somebody, or fails."""
+        if self._read_only or not self._turn.acquire(blocking=False):
+            return None
+        try:
+            if self._own is None:
+                self._own = sqlite3.connect(self._file, timeout=0, isolation_level=None, check_same_thread=False)
+            return self._own.execute(statement, parameters).fetchall()
+        except sqlite3.Error:
+            return None  # asked again with patience, it either works or says what is wrong
+        finally:
+            self._turn.release()
 
     def stream(self) -> AbstractContextManager[Connection]:
         """As `read`; rows come as they are asked for."""
@@ -111,6 +127,10 @@ class SQLiteConnections:
     def close(self) -> None:
         """Give back connections."""
         self._engine.dispose()
+        with self._turn:
+            if self._own is not None:
+                self._own.close()
+            self._own = None
 
 
 def _writing_engine(file: Path) -> Engine:

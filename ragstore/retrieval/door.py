@@ -18,6 +18,9 @@ from ragstore.retrieval.expression import Expression, evaluate
 
 Committed = Callable[[Sequence[str]], Mapping[str, CommittedChunk]]
 """Chunk ids in, those that belong to a committed generation out. Called in a worker thread; whatever it raises denies."""
+CommittedAtOnce = Callable[[Sequence[str]], Mapping[str, CommittedChunk] | None]
+"""As `Committed`, called in the event loop's thread; None where that would hold it up."""
+Grants = Callable[[AccessAttributes], bool]
 Place = tuple[str, str]
 """Account and container."""
 
@@ -53,6 +56,7 @@ class Door:
     policy: Policy
     scope: Scope
     committed: Committed
+    at_once: CommittedAtOnce | None = None
     principal: Principal
     wanted: Expression | None = None
     freshness: Freshness | None = None
@@ -81,7 +85,8 @@ class Door:
         for start in range(0, len(proposed), _AT_ONCE):
             some = proposed[start : start + _AT_ONCE]
             found = await self.look_up([match.chunk_id for match in some])
-            kept += [match for match in some if match.chunk_id in found and self._shows(match, found[match.chunk_id])]
+            grants = self.policy.grants_for(self.principal)
+            kept += [match for match in some if match.chunk_id in found and self._shows(match, found[match.chunk_id], grants)]
         return kept
 
     def chunk_of(self, match: Match) -> CommittedChunk:
@@ -91,11 +96,11 @@ class Door:
             raise AccessError("a chunk was to be shown that is not committed")
         return chunk
 
-    def _shows(self, match: Match, chunk: CommittedChunk) -> bool:
+    def _shows(self, match: Match, chunk: CommittedChunk, grants: Grants) -> bool:
         if match.document_id != chunk.document_id:
             return False
         if match.chunk_id not in self._admitted:
-            self._admitted[match.chunk_id] = self.admits(chunk)
+            self._admitted[match.chunk_id] = self.admits(chunk, grants)
         return self._admitted[match.chunk_id]
 
     async def look_up(self, chunk_ids: Sequence[str]) -> dict[str, CommittedChunk]:
@@ -103,7 +108,9 @@ class Door:
         unknown = [chunk_id for chunk_id in chunk_ids if chunk_id not in self.known]
         if unknown:
             try:
-                found = await asyncio.to_thread(self.committed, unknown)
+                found = self.at_once(unknown) if self.at_once else None
+                if found is None:
+                    found = await asyncio.to_thread(self.committed, unknown)
                 if self.freshness is not None and self._listed is None:
                     self._listed = await asyncio.to_thread(self.freshness.listed)
             except AccessError:
@@ -114,9 +121,12 @@ class Door:
         pairs = ((chunk_id, self.known[chunk_id]) for chunk_id in chunk_ids)
         return {chunk_id: chunk for chunk_id, chunk in pairs if chunk is not None}
 
-    def admits(self, chunk: CommittedChunk) -> bool:
-        """Whether the principal may read the chunk, by the attributes of its generation and by the current ones, and wants it."""
-        if not self._is_readable(chunk):
+    def admits(self, chunk: CommittedChunk, grants: Grants | None = None) -> bool:
+        """Whether the principal may read the chunk, by the attributes of its generation and by the current ones, and wants it.
+
+        `grants` is the policy's `grants_for` the principal, where several chunks are decided at once.
+        """
+        if not self._is_readable(chunk, grants or self.policy.grants_for(self.principal)):
             self.refused.add(chunk.chunk_id)
             if chunk.generation_access == chunk.current_access and self._is_leak(chunk):
                 self.leaked.add(chunk.chunk_id)
@@ -127,12 +137,12 @@ class Door:
             return False
         return self.wanted is None or evaluate(self.wanted, chunk.current_access, media_type=chunk.media_type)
 
-    def _is_readable(self, chunk: CommittedChunk) -> bool:
+    def _is_readable(self, chunk: CommittedChunk, grants: Grants) -> bool:
         read, current = chunk.generation_access, chunk.current_access
         known = self._decided.get(chunk.document_id)
         if known is not None and known[:2] == (read, current):
             return known[2]
-        granted = self.policy.grants(self.principal, current) and (read == current or self.policy.grants(self.principal, read))
+        granted = grants(current) and (read == current or grants(read))
         self._decided[chunk.document_id] = (read, current, granted)
         return granted
 

@@ -16,7 +16,7 @@ from ragstore.filters import ALWAYS, Filter, Never, all_of, simplify
 from ragstore.models import CommittedChunk, Hit, Principal, Row
 from ragstore.retrieval.candidates import Candidates, Legs, check_legs, larger
 from ragstore.retrieval.diversity import Selecting
-from ragstore.retrieval.door import Committed, Door, Freshness
+from ragstore.retrieval.door import Committed, CommittedAtOnce, Door, Freshness
 from ragstore.retrieval.expression import Expression, to_filter
 from ragstore.retrieval.quality import Quality, Switches
 from ragstore.retrieval.record import Observer, Retrieval, now, query_hash
@@ -30,7 +30,7 @@ _FIRST_PERMITTED: Final = 32
 """Of each leg, where candidates are checked before they are ranked."""
 _SPARE: Final = 4
 """Beyond the limit, where one leg alone answers and no rank depends on another: for texts that are there twice."""
-_SLICE: Final = 32
+_SLICE: Final = 16
 _RERANKED: Final = 50
 _ID_LENGTH: Final = 128
 
@@ -53,6 +53,7 @@ class Retriever:
         embedder: Embedder,
         policy: Policy,
         committed: Committed,
+        at_once: CommittedAtOnce | None = None,
         reranker: Reranker | None = None,
         freshness: Freshness | None = None,
         observe: Observer | None = None,
@@ -63,6 +64,7 @@ class Retriever:
         self._embedder = embedder
         self._policy = policy
         self._committed = committed
+        self._at_once = at_once
         self._reranker = reranker
         self._freshness = freshness
         self._observe = observe
@@ -158,6 +160,7 @@ class Retriever:
             policy=self._policy,
             scope=scope,
             committed=self._committed,
+            at_once=self._at_once,
             principal=principal,
             wanted=wanted,
             freshness=self._freshness,
@@ -271,7 +274,7 @@ async def _collect(candidates: Candidates, door: Door, selecting: Selecting) -> 
 
 async def _fill(candidates: Candidates, door: Door, number: int, selecting: Selecting) -> list[Hit]:
     """Up to the limit of hits, of `number` candidates of each leg at first."""
-    size = max(_SLICE, selecting.limit)
+    size = max(_SLICE, selecting.limit + _SPARE)
     while True:
         selection = selecting.begin()
         ranked = await candidates.best(number)

@@ -31,6 +31,8 @@ class Widened:
 
         The white space of each cut is given back as blank or newlines. Page and heading are those of the hit.
         """
+        if not self.beside:
+            return self.hit
         parts = sorted((self.hit, *self.beside), key=lambda part: part.start)
         middle = parts.index(self.hit)
         first = last = middle

@@ -60,7 +60,11 @@ class Searches:
         self._exact_below = exact_below
         self._embedder = Chosen()
         self._retriever = Retriever(
-            store=store, embedder=self._embedder, policy=library.policy, committed=library.ledger.documents.committed
+            store=store,
+            embedder=self._embedder,
+            policy=library.policy,
+            committed=library.ledger.documents.committed,
+            at_once=library.ledger.documents.committed_at_once,
         )
 
     async def retrieve(self, share: Share, query: Vectors, limit: int = LIMIT) -> list[int]:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from ragstore.contracts import StoreCapabilities
 from ragstore.errors import AccessError, ConfigError
 from ragstore.filters import ALWAYS, AnyOf
 from ragstore.instrumentation import Instruments
-from ragstore.models import AccessAttributes, Principal
+from ragstore.models import AccessAttributes, CommittedChunk, Principal
 from ragstore.retrieval import AuditLog, Freshness, Retrieval, Retriever, measured
 from tests.support.library import ALICE, GROUPS, Library, Watching
 
@@ -316,3 +317,35 @@ async def test_a_chunk_with_other_attributes_than_its_neighbour_is_decided_by_it
     for changed in (replace(committed, current_access=closed), replace(committed, generation_access=closed)):
         library.ledger[second] = changed
         assert [hit.chunk for hit in await library.retriever().search("key", principal=ALICE)] == [first]
+
+
+# A look-up in the event loop's own thread.
+
+
+async def test_a_look_up_goes_to_a_thread_only_where_it_would_hold_the_event_loop_up(library: Library) -> None:
+    await library.add("a.md", "key")
+    asked: list[str] = []
+
+    def committed(ids: Sequence[str]) -> Mapping[str, CommittedChunk]:
+        asked.append("thread" if threading.current_thread() is not threading.main_thread() else "loop")
+        return library.committed(ids)
+
+    for at_once, where in ((committed, "loop"), (lambda _ids: None, "thread")):
+        asked.clear()
+        retriever = Retriever(store=library.store, embedder=library.embedder, policy=GROUPS, committed=committed, at_once=at_once)
+        assert len(await retriever.search("key", principal=ALICE)) == 1
+        assert asked == [where]
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), RuntimeError("bug"), AccessError("no ledger")])
+async def test_a_look_up_that_fails_at_once_shows_nothing(library: Library, error: Exception) -> None:
+    [row] = await library.add("a.md", "key")
+
+    def fails(_ids: Sequence[str]) -> Mapping[str, CommittedChunk] | None:
+        raise error
+
+    retriever = Retriever(store=library.store, embedder=library.embedder, policy=GROUPS, committed=library.committed, at_once=fails)
+    with pytest.raises(AccessError):
+        await retriever.search("key", principal=ALICE)
+    with pytest.raises(AccessError):
+        await retriever.chunk(row, principal=ALICE)

@@ -116,15 +116,19 @@ class AzurePolicy(Policy):
 
     @override
     def grants(self, principal: Principal, attributes: AccessAttributes) -> bool:
+        return self.grants_for(principal)(attributes)
+
+    @override
+    def grants_for(self, principal: Principal) -> Callable[[AccessAttributes], bool]:
+        # Whether a file changed and what its rules say of the principal is asked once, not of every blob: it takes longer than to decide.
         book = self.rulebook()
         reader = self._reader(principal, book, (access_digest(principal), book.digest))
-        if not reader.ids:
-            return False
-        return reader.may_read(
-            attributes,
-            now=ticks_at(self._clock()),
-            by_acl=lambda: self._readable(principal, attributes),
-        )
+        now = ticks_at(self._clock())
+
+        def may_read(attributes: AccessAttributes) -> bool:
+            return bool(reader.ids) and reader.may_read(attributes, now=now, by_acl=lambda: self._readable(principal, attributes))
+
+        return may_read
 
     @override
     def explain(self, principal: Principal, attributes: AccessAttributes) -> Explanation:

@@ -90,7 +90,7 @@ async def test_where_the_ledger_or_the_policy_is_away_both_are_the_same_error(va
         bob = index.principal("Bob")
         (forbidden, *_) = chunk_ids(index, min(HIDDEN))
         patches: list[tuple[object, str, Callable[..., object]]] = [
-            (index._assembly.ledger.documents, "committed", away),
+            (index._assembly.ledger.documents, "committed_at_once", away),
             (index._assembly.policy, "filter_for", undecided),
         ]
         for owner, name, fault in patches:
