@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ragstore import tracing
@@ -102,7 +102,7 @@ class Endpoint:
         import httpx
 
         body = {**(options or {}), "model": self._model, "messages": [dict(message) for message in messages], "stream": True}
-        length = 0
+        length, half = 0, ""
         try:
             async with (
                 httpx.AsyncClient(timeout=self._timeout, verify=self._trust) as client,
@@ -111,7 +111,8 @@ class Endpoint:
             ):
                 if not response.is_success:
                     raise self._failure(response, await response.aread())
-                async for piece in _pieces(response):
+                async for said in _pieces(response):
+                    piece, half = _whole(said, half)
                     length += len(piece.text)
                     if length > _LONGEST:
                         raise EndpointDownError(f"the answer of {self._model!r} does not end; it was stopped after {_LONGEST} characters")
@@ -134,6 +135,16 @@ class Endpoint:
         else:
             text = f"{self._url!r} refuses the request (HTTP {status}){said}; see [ask]"
         return EndpointRefusedError(text, status=status)
+
+
+def _whole(piece: Piece, half: str) -> tuple[Piece, str]:
+    """The piece without half of a character: a server may write one as two escapes, in two events."""
+    text = half + piece.text
+    if text.isascii():
+        return piece, ""
+    half = text[-1] if "\ud800" <= text[-1] <= "\udbff" else ""
+    text = text.removesuffix(half).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return replace(piece, text=text), half
 
 
 def _pause(response: httpx.Response) -> float | None:

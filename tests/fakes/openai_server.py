@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -50,7 +51,14 @@ class OpenAIServer:
         """What the model says to any messages, streamed a few characters at a time."""
         self.cut = False
         """The stream ends in the middle."""
+        self.torn = False
+        """The connection ends before the stream does."""
         self.streams = True
+        self.finish = "stop"
+        self.pause = 0.0
+        """Seconds before each event of a stream."""
+        self.gone = threading.Event()
+        """Somebody left before the end of a stream."""
         self._lock = threading.Lock()
         server = self
 
@@ -74,9 +82,16 @@ class OpenAIServer:
                 headers = {"Content-Type": kind, **(failure.headers if failure else {})}
                 for name, value in headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content)))
+                self.send_header("Content-Length", str(len(content) + server.torn))
                 self.end_headers()
-                self.wfile.write(content)
+                parts = content.split(b"\r\n\r\n") if server.pause and chat and failure is None else [content]
+                try:
+                    for number, part in enumerate(parts):
+                        time.sleep(server.pause)
+                        self.wfile.write(part if number == len(parts) - 1 else part + b"\r\n\r\n")
+                except OSError:
+                    server.gone.set()
+                self.close_connection = server.torn or server.gone.is_set()
 
             @override
             def log_message(self, format: str, *args: object) -> None:
@@ -133,13 +148,15 @@ class OpenAIServer:
 
     def said(self, body: dict[str, Any]) -> bytes:
         """The reply as server-sent events with a comment and an empty choice between them, or whole."""
+        usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13} if body.get("stream_options") else {"total_tokens": 1}
         if not self.streams:
-            return json.dumps({"choices": [{"message": {"role": "assistant", "content": self.reply}, "finish_reason": "stop"}]}).encode()
+            choice = {"message": {"role": "assistant", "content": self.reply}, "finish_reason": self.finish}
+            return json.dumps({"choices": [choice], "usage": usage}).encode()
         assert body["stream"] is True
         pieces = [self.reply[start : start + 5] for start in range(0, len(self.reply), 5)]
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
         events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
-        last = [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}, {"choices": [], "usage": {"total_tokens": 1}}]
+        last = [{"choices": [{"index": 0, "delta": {}, "finish_reason": self.finish}]}, {"choices": [], "usage": usage}]
         lines = [
             f"data: {json.dumps(event, ensure_ascii=False)}\r\n\r\n"
             for event in (events[: len(events) // 2] if self.cut else [*events, *last])

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import socket
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import jwt
 import pytest
+import uvicorn
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
+from typing_extensions import override
 
 from ragstore.config import ServiceSettings, TokenSettings
 from ragstore.index import AsyncIndex
@@ -27,7 +32,11 @@ from ragstore.service.keys import new_key
 from ragstore.service.metrics import Metrics
 from ragstore.service.signing import SigningKeys
 from ragstore.service.tokens import Tokens
+from tests.fakes.openai_server import OpenAIServer
 from tests.support.workspace import Workspace
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAI
 
 ISSUER = "https://login.example/tenant/v2.0"
 AUDIENCE = "api://ragstore"
@@ -92,6 +101,7 @@ class Served:
     """An application in this process, with a client and the keys of its callers."""
 
     index: AsyncIndex
+    app: FastAPI
     http: httpx.AsyncClient
     keys: dict[str, str]
     log: io.StringIO
@@ -106,6 +116,51 @@ class Served:
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+
+@dataclass(slots=True, kw_only=True)
+class Chatting:
+    """An application that listens at 127.0.0.1, and the model that it asks."""
+
+    served: Served
+    model: OpenAIServer
+    url: str
+
+    def client(self, who: str) -> AsyncOpenAI:
+        from openai import AsyncOpenAI
+
+        return AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self.served.keys[who], max_retries=0)
+
+    def sync_client(self, who: str) -> OpenAI:
+        from openai import OpenAI
+
+        return OpenAI(base_url=f"{self.url}/v1", api_key=self.served.keys[who], max_retries=0)
+
+    @property
+    def asked(self) -> str:
+        """All that the model was ever told."""
+        return json.dumps(self.model.requests, ensure_ascii=False)
+
+
+class _Quiet(uvicorn.Server):
+    @contextmanager
+    @override
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def listening(app: FastAPI) -> AsyncIterator[str]:
+    """A server of this application in this loop; its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        options: dict[str, Any] = {"lifespan": "off", "ws": "none", "log_config": None, "access_log": False}
+        server = _Quiet(uvicorn.Config(app, timeout_graceful_shutdown=5, **options))
+        running = asyncio.create_task(server.serve(sockets=[place]))
+        try:
+            yield f"http://127.0.0.1:{place.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await running
 
 
 Serving = Callable[..., Any]
@@ -145,6 +200,22 @@ def serving(workspace: Workspace) -> Serving:
             app = build(index, authenticator=gate, instruments=instruments, metrics=Metrics(registry), local=local)
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://ragstore.test") as http:
                 keys = {name: key for name, (key, _) in made.items()}
-                yield Served(index=index, http=http, keys=keys, log=log, issuer=issuer, workspace=workspace)
+                yield Served(index=index, app=app, http=http, keys=keys, log=log, issuer=issuer, workspace=workspace)
+
+    return start
+
+
+@pytest.fixture
+def chatting(serving: Serving, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Serving:
+    """`async with chatting(chat={"timeout": 1}) as talk`: `serving` with a model to ask, at an address of this machine."""
+    monkeypatch.setenv("MODEL_KEY", "secret")
+
+    @asynccontextmanager
+    async def start(*, chat: dict[str, Any] | None = None, **service: Any) -> AsyncIterator[Chatting]:
+        with OpenAIServer() as model:
+            workspace.sections["ask"] = {"base_url": model.base_url, "model": "wise", "api_key_env": "MODEL_KEY"}
+            workspace.sections["chat"] = chat or {}
+            async with serving(**service) as served, listening(served.app) as url:
+                yield Chatting(served=served, model=model, url=url)
 
     return start

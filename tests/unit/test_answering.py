@@ -91,6 +91,14 @@ async def said(server: OpenAIServer, *, base_url: str | None = None, model: str 
     return "".join([piece async for piece in endpoint.answer(MESSAGES)])
 
 
+async def test_a_character_that_comes_in_two_halves_is_one(server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [
+        f'data: {{"choices": [{{"delta": {{"content": "{text}"}}}}]}}\n\n' for text in ("a \\ud83d", "", "\\ude00 b", "\\udc00 c \\ud83d")
+    ]
+    monkeypatch.setattr(server, "said", lambda _body: ("".join(events) + "data: [DONE]\n\n").encode())
+    assert await said(server) == "a \U0001f600 b\ufffd c "
+
+
 @pytest.mark.parametrize("streams", [True, False])
 async def test_an_answer_comes_whole_from_servers_that_stream_and_that_do_not(server: OpenAIServer, *, streams: bool) -> None:
     server.reply, server.streams = "Nach neunzig Tagen, größer\u2028als\x85 北京 [1].", streams
