@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragstore.access.conditions.reduction import next_change, reduce
+from ragstore.access.conditions.evaluation import Caseless
+from ragstore.access.conditions.reduction import next_change, prepare, reduce
 from ragstore.access.conditions.tree import Condition, Context
 from ragstore.access.conditions.values import ticks
 from ragstore.access.labels import azure_columns
@@ -130,6 +131,21 @@ def test_a_condition_keeps_its_truth_when_it_is_folded(condition: Condition, con
     nobody = Context(action="", suboperations=frozenset())
     assert [truth(folded, nobody, blob) for blob in BLOBS[:50]] == [truth(condition, context, blob) for blob in BLOBS[:50]]
     assert reduce(folded, nobody, now=None) == folded
+
+
+@given(TREES, contexts())
+def test_to_fold_by_the_request_first_and_by_the_principal_then_is_to_fold_once(condition: Condition, context: Context) -> None:
+    request = replace(context, principal={}, environment={})
+    assert reduce(prepare(condition, request), context, now=None) == reduce(condition, context, now=None)
+
+
+@given(TREES, contexts(), st.booleans())
+def test_an_index_over_names_changes_no_truth(condition: Condition, context: Context, twice: bool) -> None:  # noqa: FBT001 - drawn
+    principal = dict(context.principal)
+    if twice:  # names that differ in case only contradict each other, with an index too
+        principal.update({name.swapcase(): value for name, value in context.principal.items()})
+    plain, indexed = replace(context, principal=principal), replace(context, principal=Caseless(principal))
+    assert [truth(condition, indexed, blob) for blob in BLOBS[:20]] == [truth(condition, plain, blob) for blob in BLOBS[:20]]
 
 
 @FEW

@@ -10,7 +10,7 @@ from typing import Final
 from ragstore.access.azure.reader import Reader
 from ragstore.access.azure.rulebook import Denial, Grant, Rulebook
 from ragstore.access.azure.scopes import Reach, joined
-from ragstore.access.conditions.reduction import next_change, reduce
+from ragstore.access.conditions.reduction import next_change, prepare, reduce
 from ragstore.access.conditions.translation import to_filter
 from ragstore.access.conditions.tree import (
     HIERARCHICAL,
@@ -35,6 +35,9 @@ _IS_HIERARCHICAL: Final = Comparison(
     left=Attribute(source="Resource", path=_PATH, key=_KEY), operator="BoolEquals", right=Constant(value=True)
 )
 _NOBODY: Final = (NEVER, True)
+
+_SAME_FOR_ALL: Final = frozenset[SourceName]({"Resource", "Request"})
+"""Of requests there is one kind here, the reading of a blob."""
 
 Translated = tuple[Filter, bool]
 """A filter, and whether it is exact."""
@@ -62,7 +65,8 @@ class Translator:
     """
 
     def __init__(self, book: Rulebook) -> None:
-        self._fixed: dict[int, bool] = {}
+        self._asked: dict[int, frozenset[SourceName]] = {}
+        self._prepared: dict[tuple[int, str], Condition] = {}
         self._conditions: dict[tuple[int, str, bool], Translated] = {}
         self._places: dict[tuple[tuple[int, ...], bool], Translated] = {}
         self._book = book  # keeps alive what the keys above, which are identities, stand for
@@ -74,22 +78,22 @@ class Translator:
                     continue
                 for action, wanted in ((READ_ACTION, role.reads), (SUPERUSER_ACTION, role.superuser)):
                     if wanted:
-                        self._condition(condition, replace(anybody, action=action), 0)
+                        self._condition(condition, replace(anybody, action=action))
 
     def filtering(self, reader: Reader, *, now: int, by_acl: Translated = _NOBODY) -> Filtering:
         """The filter of `Reader.may_read`, where `by_acl` is that of the ACLs."""
         context = reader.context(now=now)
         superuser = replace(context, action=SUPERUSER_ACTION)
-        routes = [self._granted(reader.reading, context, now), by_acl]
+        routes = [self._granted(reader.reading, context), by_acl]
         if reader.superuser:
-            granted = self._granted(reader.superuser, superuser, now)
-            routes.append(_all([to_filter(_IS_HIERARCHICAL), granted, *self._spared(reader.superuser_denied, superuser, now)]))
-        found, exact = _all([_any(routes), *self._spared(reader.reading_denied, context, now)])
-        changes = (next_change(condition, now) for condition in reader.conditions() if not self._is_fixed(condition))
+            granted = self._granted(reader.superuser, superuser)
+            routes.append(_all([to_filter(_IS_HIERARCHICAL), granted, *self._spared(reader.superuser_denied, superuser)]))
+        found, exact = _all([_any(routes), *self._spared(reader.reading_denied, context)])
+        changes = (next_change(condition, now) for condition in reader.conditions() if "Environment" in self._sources(condition))
         until = min((change for change in changes if change is not None), default=None)
         return Filtering(scope=Scope(filter=found, exact=exact), since=now, until=until)
 
-    def _granted(self, grants: Sequence[Grant], context: Context, now: int) -> Translated:
+    def _granted(self, grants: Sequence[Grant], context: Context) -> Translated:
         """That one of the grants covers the blob and has a true condition; what cannot be true of any blob is left out."""
         reaches: dict[int, list[Reach]] = defaultdict(list)
         conditions: dict[int, Condition | None] = {}
@@ -99,29 +103,35 @@ class Translator:
             reaches[key].append(grant.reach)
         parts: list[Translated] = []
         for key, condition in conditions.items():
-            left = (ALWAYS, True) if condition is None else self._condition(condition, context, now)
+            left = (ALWAYS, True) if condition is None else self._condition(condition, context)
             if not isinstance(left[0], Never):
                 parts.append(_all([self._place(reaches[key]), left]))
         return _any(parts)
 
-    def _spared(self, denials: Iterable[Denial], context: Context, now: int) -> list[Translated]:
+    def _spared(self, denials: Iterable[Denial], context: Context) -> list[Translated]:
         """For each denial, that it does not cover the blob or has a condition that is surely false."""
         found = []
         for denial in denials:
             parts = [self._place([denial.reach], wanted=False)]
             if denial.assignment.condition is not None:
-                parts.append(self._condition(denial.assignment.condition, context, now, wanted=False))
+                parts.append(self._condition(denial.assignment.condition, context, wanted=False))
             found.append(_any(parts))
         return found
 
-    def _condition(self, condition: Condition, context: Context, now: int, *, wanted: bool = True) -> Translated:
-        """The filter of a condition; `now` is in ticks."""
+    def _condition(self, condition: Condition, context: Context, *, wanted: bool = True) -> Translated:
+        """The filter of a condition at the time of the context."""
         if not self._is_fixed(condition):
-            return _translated(reduce(condition, context, now=now), wanted=wanted)
+            return _translated(reduce(self._prepare(condition, context.action), context, now=None), wanted=wanted)
         key = (id(condition), context.action, wanted)
         if key not in self._conditions:
-            self._conditions[key] = _translated(reduce(condition, context, now=now), wanted=wanted)
+            self._conditions[key] = _translated(reduce(condition, context, now=None), wanted=wanted)
         return self._conditions[key]
+
+    def _prepare(self, condition: Condition, action: str) -> Condition:
+        key = (id(condition), action)
+        if key not in self._prepared:
+            self._prepared[key] = prepare(condition, Context(action=action))
+        return self._prepared[key]
 
     def _place(self, reaches: Sequence[Reach], *, wanted: bool = True) -> Translated:
         key = (tuple(sorted({id(reach) for reach in reaches})), wanted)
@@ -130,10 +140,13 @@ class Translator:
         return self._places[key]
 
     def _is_fixed(self, condition: Condition) -> bool:
+        return self._sources(condition) <= _SAME_FOR_ALL
+
+    def _sources(self, condition: Condition) -> frozenset[SourceName]:
         key = id(condition)
-        if key not in self._fixed:
-            self._fixed[key] = all(source in {"Resource", "Request"} for source in _sources(condition))
-        return self._fixed[key]
+        if key not in self._asked:
+            self._asked[key] = frozenset(_sources(condition))
+        return self._asked[key]
 
 
 def _translated(condition: Condition, *, wanted: bool) -> Translated:
@@ -142,7 +155,7 @@ def _translated(condition: Condition, *, wanted: bool) -> Translated:
 
 
 def _sources(condition: Condition) -> Iterator[SourceName]:
-    """Of every attribute of a condition. Of requests there is one kind here, the reading of a blob."""
+    """Of every attribute of a condition."""
     match condition:
         case And(parts) | Or(parts):
             for part in parts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ragstore.access.azure.rulebook import Denial, Grant, Rulebook
-from ragstore.access.conditions.evaluation import evaluate
+from ragstore.access.conditions.evaluation import Caseless, evaluate
 from ragstore.access.conditions.resource import resource_of
 from ragstore.access.conditions.tree import READ_ACTION, SUPERUSER_ACTION, TIME, AttributeValue, Condition, Context, Truth
 from ragstore.access.conditions.values import fold, instant
@@ -48,7 +48,7 @@ class Reader:
             superuser=tuple(grant for grant in grants if grant.role is not None and grant.role.superuser),
             reading_denied=tuple(denial for denial in denials if denial.assignment.reads),
             superuser_denied=tuple(denial for denial in denials if denial.assignment.superuser),
-            attributes=condition_attributes(principal),
+            attributes=Caseless(condition_attributes(principal)),
             environment={name: value for name, value in principal.environment.items() if fold(name) != _TIME},
         )
 

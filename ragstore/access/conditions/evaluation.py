@@ -38,6 +38,21 @@ _SUBOPERATION: Final = fold("subOperation")
 _TAGS: Final = fold(TAGS)
 
 
+_CONTRADICTION: Final = ()
+"""The value of an attribute that is there under several names: a list of no values. See `value_of`."""
+
+
+class Caseless(dict[str, AttributeValue]):
+    """Attributes that many conditions look up, with an index: without one, each look-up takes time by their number."""
+
+    def __init__(self, attributes: Mapping[str, AttributeValue]) -> None:
+        super().__init__(attributes)
+        self.folded: dict[str, AttributeValue] = {}
+        for name, value in attributes.items():
+            folded = fold(name)
+            self.folded[folded] = _CONTRADICTION if folded in self.folded else value
+
+
 def evaluate(condition: Condition, context: Context) -> Truth:
     """The truth of the condition; None is unknown."""
     match condition:
@@ -138,9 +153,11 @@ def _tagged(attribute: Attribute, tags: Mapping[str, str], others: Mapping[str, 
 
 def _looked_up(attribute: Attribute, mapping: Mapping[str, AttributeValue]) -> AttributeValue | None:
     wanted = _name(attribute)
+    if isinstance(mapping, Caseless):
+        return mapping.folded.get(wanted)
     found = [value for name, value in mapping.items() if _folded(name) == wanted]
     if len(found) > 1:
-        return ()
+        return _CONTRADICTION
     return found[0] if found else None
 
 

@@ -36,6 +36,7 @@ class Counting:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, documents: Any, policy: Policy) -> None:
         self.asked: list[str] = []
         self._note(monkeypatch, documents, "committed")
+        self._note(monkeypatch, documents, "committed_at_once")
         self._note(monkeypatch, policy, "filter_for")
 
     def _note(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
