@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
@@ -146,6 +146,10 @@ class Index:
         """See `AsyncIndex.chunk`."""
         return self._loop.run(self._index.chunk(chunk_id, principal=principal))
 
+    def readable(self, chunk_ids: Collection[str], *, principal: Principal) -> frozenset[str]:
+        """See `AsyncIndex.readable`."""
+        return self._loop.run(self._index.readable(chunk_ids, principal=principal))
+
     def prompt(
         self,
         query: str,
@@ -158,10 +162,11 @@ class Index:
         legs: Literal["both", "vector", "text"] = "both",
         template: str | None = None,
         history: Sequence[Mapping[str, str]] = (),
+        wishes: str = "",
         **switches: Unpack[Switches],
     ) -> Prompt:
         """See `AsyncIndex.prompt`."""
-        more: dict[str, Any] = {"per_blob": per_blob, "legs": legs, "template": template, "history": history, **switches}
+        more: dict[str, Any] = {"per_blob": per_blob, "legs": legs, "template": template, "history": history, "wishes": wishes, **switches}
         return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, limit=limit, filter=filter, **more))
 
     def explain(self, blob: str, *, principal: Principal) -> Standing:

@@ -129,6 +129,8 @@ class Conversations:
         now = self._clock()
         made = Conversation(id=f"conv_{secrets.token_hex(16)}", created=now, used=now)
         with self._writing(make=True) as connection:
+            if connection is None:
+                return None
             self._expire(connection)
             if connection.execute("SELECT count(*) FROM conversations WHERE owner = ?", (owner,)).fetchone()[0] >= MOST_CONVERSATIONS:
                 return None

@@ -34,8 +34,9 @@ def purge(
 ) -> Exit:
     """Erase all that the index holds of BLOB: rows, old versions of the store, cached vectors, spool, queue, quarantine and history.
 
-    Then every place is looked at again. Ends with 5 where something is left; with 4, before anything is done, where the blob is still in
-    its source. The whole store is written anew, so it takes as long as copying it. Run it again to finish what was stopped.
+    With it go turns of conversations that were made of it. Then every place is looked at again. Ends with 5 where something is left; with
+    4, before anything is done, where the blob is still in its source. The whole store is written anew, so it takes as long as copying it.
+    Run it again to finish what was stopped.
     """
     from ragstore.blocking import open as open_index
 

@@ -35,7 +35,7 @@ def serve(
     verbose: Verbose = False,
     quiet: Quiet = False,
 ) -> Exit:
-    """Answer POST /v1/search, POST /v1/prompt and GET /v1/chunks/ID, documented at /docs.
+    """Answer POST /v1/search, POST /v1/prompt and GET /v1/chunks/ID, and as OpenAI's API does where [ask] names a model; see /docs.
 
     Callers prove who they are by an API key or a token, as [service] says. SIGTERM or Ctrl-C: requests under way are answered first.
     """

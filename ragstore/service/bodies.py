@@ -58,6 +58,9 @@ class ProblemBody(BaseModel):
     detail: str
     request_id: str
     errors: list[dict[str, str]] = []
+    error: dict[str, str | None] | None = Field(
+        default=None, description="message, type, param and code, on the routes that clients of OpenAI's API ask"
+    )
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from typing_extensions import override
 
-from ragstore.answering import Endpoint, EndpointDownError, EndpointRefusedError, check, marks
+from ragstore.answering import Endpoint, EndpointDownError, EndpointRefusedError, Piece, check, marks
 from ragstore.assembly import conversations_file
 from ragstore.config import Settings
 from ragstore.conversations import Conversation, Conversations, Turn
@@ -88,8 +88,8 @@ class Chat:
         self.kept = kept
         self._endpoint: Endpoint | None = None
         if section.base_url and section.model:
-            options = {"base_url": section.base_url, "model": section.model, "api_key_env": section.api_key_env}
-            self._endpoint = Endpoint(**options, timeout=section.timeout)
+            key, seconds = section.api_key_env, section.timeout
+            self._endpoint = Endpoint(base_url=section.base_url, model=section.model, api_key_env=key, timeout=seconds)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -156,17 +156,13 @@ class _Answering(Response):
         conversation = await self._conversation()
         turns = await _readable(chat.index, conversation, self._principal)
         built = await self._built(turns)
-        text, finish, usage = "", None, None
-        async with aclosing(chat.endpoint.stream(built.messages, body.options)) as pieces:
-            async for piece in pieces:
-                text += piece.text
-                finish, usage = piece.finish or finish, piece.usage or usage
-                if body.stream:
-                    await self._say(send, piece.text)
+        with chat.instruments.span("chat.model", model=chat.endpoint.model, tokens=built.tokens, sources=len(built.citations)):
+            spoken = await self._spoken(send, built)
+        text = spoken.text
         answer = Answer(
             text=text,
-            finish=finish,
-            usage=usage,
+            finish=spoken.finish,
+            usage=spoken.usage,
             built=built,
             grounding=await asyncio.to_thread(check, text, built.texts),
             conversation=body.conversation,
@@ -175,6 +171,18 @@ class _Answering(Response):
         if body.stream:
             await self._say(send, "")  # also where the model said nothing
         return answer
+
+    async def _spoken(self, send: Send, built: Prompt) -> Piece:
+        """All that the model says, as one piece."""
+        texts: list[str] = []
+        finish, usage = None, None
+        async with aclosing(self._chat.endpoint.stream(built.messages, self._body.options)) as pieces:
+            async for piece in pieces:
+                texts.append(piece.text)
+                finish, usage = piece.finish or finish, piece.usage or usage
+                if self._body.stream:
+                    await self._say(send, piece.text)
+        return Piece(text="".join(texts), finish=finish, usage=usage)
 
     async def _built(self, turns: Sequence[Turn]) -> Prompt:
         body, index = self._body, self._chat.index

@@ -54,7 +54,7 @@ class OpenAIServer:
         self.torn = False
         """The connection ends before the stream does."""
         self.streams = True
-        self.finish = "stop"
+        self.finish: str | None = "stop"
         self.pause = 0.0
         """Seconds before each event of a stream."""
         self.gone = threading.Event()

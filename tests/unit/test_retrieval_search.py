@@ -358,4 +358,4 @@ async def test_of_many_chunks_those_are_named_that_may_still_be_read(library: Li
     assert await library.retriever().readable(asked, principal=Principal(id="bob", name="Bob")) == {hidden}
     assert await library.retriever().readable([], principal=ALICE) == frozenset()
     with pytest.raises(AccessError):
-        await library.retriever().readable(asked, principal=None)  # type: ignore[arg-type] - a caller without types
+        await library.retriever().readable(asked, principal=None)  # type: ignore[arg-type]  # a caller without types
