@@ -1,10 +1,10 @@
-"""A database and a name in, a table to read and write out: checked at first use, made by the first write, tried again where that helps."""
+"""A database and a name in, tables to read and write out: checked at first use, made by the first write, tried again where that helps."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 
 from ragstore.errors import ConfigError, RagstoreError
-from ragstore_pgvector import schema
+from ragstore_pgvector import tables
 from ragstore_pgvector.connection import Connection, Database
 from ragstore_pgvector.failures import is_conflict, is_gone, is_lost, translated
 from ragstore_pgvector.names import Names
@@ -88,7 +88,7 @@ class Collection:
         async def run(connection: Connection, _: Names) -> None:
             async with connection.transaction():
                 await connection.execute(b"SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-                await connection.execute(self._names.sql("DROP TABLE IF EXISTS {table}"))
+                await connection.execute(self._names.sql("DROP TABLE IF EXISTS {vectors}, {strays}, {table}, {access}"))
                 if await _is_there(connection, self._names.sql("{registry}").decode()):
                     await connection.execute(self._names.sql("DELETE FROM {registry} WHERE collection = %s"), (self._names.collection,))
 
@@ -128,16 +128,14 @@ class Collection:
         names = await self._with_extension(connection, create=create)
         if names is None:
             return None
-        found = await _rows(connection, _COLUMNS, (names.table,))
-        if not found:
-            if not create:
-                return None
-            await self._make(connection, names)
-            found = await _rows(connection, _COLUMNS, (names.table,))
-        else:
+        if await _is_there(connection, names.table):
             await self._migrate(connection, names)
-            found = await _rows(connection, _COLUMNS, (names.table,)) if schema.MIGRATIONS else found
-        self._check(names, found)
+        elif create:
+            await self._make(connection, names)
+        else:
+            return None
+        for table, columns in tables.TABLES.items():
+            await self._check(connection, names, table, columns)
         self._checked = names
         return names
 
@@ -175,24 +173,28 @@ class Collection:
                 await connection.execute(names.sql(f"CREATE TABLE {{registry}} ({columns})"))
             if await _is_there(connection, names.table):
                 return
-            for statement in schema.CREATE:
+            # Of a collection whose chunks somebody dropped, the rest is of no use.
+            await connection.execute(names.sql("DROP TABLE IF EXISTS {vectors}, {strays}, {access}"))
+            for statement in tables.CREATE:
                 await connection.execute(names.sql(statement))
             await connection.execute(
                 names.sql("INSERT INTO {registry} VALUES (%s, %s) ON CONFLICT (collection) DO UPDATE SET version = excluded.version"),
-                (names.collection, schema.VERSION),
+                (names.collection, tables.VERSION),
             )
 
     async def _migrate(self, connection: Connection, names: Names) -> None:
         """Bring the table to this version."""
-        if await self._version(connection, names) == schema.VERSION:
+        if await self._version(connection, names) == tables.VERSION:
             return
         async with _changing(connection):
             version = await self._version(connection, names)
-            for statements in schema.MIGRATIONS[version - 1 :]:
+            if version == 1:
+                await self._check(connection, names, "table", tables.FORMER)
+            for statements in tables.MIGRATIONS[version - 1 :]:
                 for statement in statements:
                     await connection.execute(names.sql(statement))
             await connection.execute(
-                names.sql("UPDATE {registry} SET version = %s WHERE collection = %s"), (schema.VERSION, names.collection)
+                names.sql("UPDATE {registry} SET version = %s WHERE collection = %s"), (tables.VERSION, names.collection)
             )
 
     async def _version(self, connection: Connection, names: Names) -> int:
@@ -201,13 +203,15 @@ class Collection:
         if await _is_there(connection, names.sql("{registry}").decode()):
             found = await _rows(connection, names.sql("SELECT version FROM {registry} WHERE collection = %s"), (names.collection,))
         if not found:
-            raise self._foreign("no version of ragstore made it")
+            raise self._foreign(names.table, "no version of ragstore made it")
         version = int(found[0][0])
-        if version > schema.VERSION:
+        if version > tables.VERSION:
             raise ConfigError(f"the table {names.table} at {self._database.place!r} was made by a newer ragstore; update this one")
         return version
 
-    def _check(self, names: Names, found: Sequence[tuple[Any, ...]]) -> None:
+    async def _check(self, connection: Connection, names: Names, table: str, columns: Mapping[str, str]) -> None:
+        """Raises `ConfigError` for a table that has other columns."""
+        found = await _rows(connection, _COLUMNS, (names.named(table),))
         vectors = {kind: size for name, kind, _, _, size in found if name == "vector"}
         for precision, kind in (("f32", "vector"), ("f16", "halfvec")):
             if kind in vectors and kind != names.kind:
@@ -220,13 +224,12 @@ class Collection:
                 f"the collection {names.collection!r} holds vectors of {vectors[names.kind]} dimensions, not {names.dimensions}; "
                 "use the embedder that wrote it, or another collection"
             )
-        differences = schema.drift([row[:4] for row in found], names.kind)
-        if differences:
-            raise self._foreign("; ".join(differences))
+        if differences := tables.drift(columns, [row[:4] for row in found], names.kind):
+            raise self._foreign(names.named(table), "; ".join(differences))
 
-    def _foreign(self, said: str) -> RagstoreError:
+    def _foreign(self, table: str, said: str) -> RagstoreError:
         return ConfigError(
-            f"the table {self._names.table} at {self._database.place!r} is not as this version of ragstore makes it ({said}); use another "
+            f"the table {table} at {self._database.place!r} is not as this version of ragstore makes it ({said}); use another "
             "schema and index again"
         )
 

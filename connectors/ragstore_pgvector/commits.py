@@ -8,34 +8,51 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ragstore.contracts import DropDocument, DropRows, PutRows, Retag, Write
-from ragstore_pgvector.schema import ACCESS, STAGE, TYPES, access_values, copied
+from ragstore_pgvector.schema import ACCESS, GIVEN, SCALARS, access_digest, access_values, copied
 from ragstore_pgvector.strings import storable
+from ragstore_pgvector.tables import STAGE
 
 if TYPE_CHECKING:
     from ragstore.models import AccessColumns, Row
     from ragstore_pgvector.connection import Connection
     from ragstore_pgvector.names import Names
 
+# Records that are there already are held, so that nobody who finds them without rows deletes them meanwhile. One statement, so that none
+# comes or goes between the two parts.
+_RECORD: Final = (
+    "WITH held AS MATERIALIZED (SELECT document_id, digest FROM {access} WHERE (document_id, digest) IN "
+    "(SELECT document_id, digest FROM {staging} WHERE account IS NOT NULL) ORDER BY id FOR KEY SHARE) "
+    f"INSERT INTO {{access}} (document_id, digest, {', '.join(ACCESS)}) SELECT document_id, digest, {', '.join(ACCESS)} "
+    "FROM {staging} AS given WHERE account IS NOT NULL AND (document_id, digest) NOT IN (SELECT document_id, digest FROM held) "
+    "ORDER BY document_id, digest"
+)
+_CHANGED: Final = ("access_id", "generation", "words", "text", "terms")
 _INSERT: Final = (
-    f"INSERT INTO {{table}} AS stored ({', '.join(TYPES)}) "
-    f"SELECT {', '.join(f'{name}::tsvector' if name == 'terms' else name for name in TYPES)} FROM {{staging}} ORDER BY chunk_id "
-    f"ON CONFLICT (chunk_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in TYPES if name != 'chunk_id')} "
-    "WHERE stored.generation <= excluded.generation"
+    "WITH stored AS (INSERT INTO {table} AS stored (access_id, chunk_id, generation, words, text, terms) "
+    "SELECT (SELECT min(id) FROM {access} AS held WHERE held.document_id = given.document_id AND held.digest = given.digest), "
+    "chunk_id, generation, words, text, terms::tsvector FROM {staging} AS given ORDER BY document_id, chunk_id "
+    f"ON CONFLICT (chunk_id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _CHANGED)} "
+    "WHERE stored.generation <= excluded.generation RETURNING id, access_id, chunk_id) "
+    "INSERT INTO {vectors} AS kept (id, access_id, vector) SELECT id, access_id, vector FROM stored JOIN {staging} USING (chunk_id) "
+    "ORDER BY id ON CONFLICT (id) DO UPDATE SET access_id = excluded.access_id, vector = excluded.vector "
+    "WHERE kept.access_id <> excluded.access_id OR kept.vector {differs} excluded.vector"
 )
-_LIST_CASTS: Final = ", ".join(
-    "%s::text[]" if name in {"allowed", "labels", "label_keys", "long_values"} else "%s::text" for name in ACCESS
+_TIDY: Final = (
+    "DELETE FROM {access} AS held USING unnest(%s::text[]) AS touched(document_id) WHERE held.document_id = touched.document_id "
+    "AND NOT EXISTS (SELECT 1 FROM {table} AS stored WHERE stored.access_id = held.id)"
 )
+_CASTS: Final = ", ".join("%s::text" if name in SCALARS else "%s::text[]" for name in ACCESS)
 _RETAG: Final = (
-    f"UPDATE {{table}} SET ({', '.join(ACCESS)}) = ROW({_LIST_CASTS}) "
-    f"WHERE document_id = %s::text AND ({', '.join(ACCESS)}) IS DISTINCT FROM ({_LIST_CASTS})"
+    f"UPDATE {{access}} SET (digest, {', '.join(ACCESS)}) = ROW(%s::bytea, {_CASTS}) WHERE document_id = %s::text AND digest <> %s::bytea"
 )
 _DROP_ROWS: Final = (
-    "DELETE FROM {table} AS stored USING unnest(%s::text[], %s::text[], %s::bigint[]) AS gone(chunk_id, document_id, generation) "
-    "WHERE stored.chunk_id = gone.chunk_id AND stored.document_id = gone.document_id AND stored.generation <= gone.generation"
+    "DELETE FROM {table} AS stored USING {access} AS held, "
+    "unnest(%s::text[], %s::text[], %s::bigint[]) AS gone(chunk_id, document_id, generation) WHERE stored.chunk_id = gone.chunk_id "
+    "AND held.id = stored.access_id AND held.document_id = gone.document_id AND stored.generation <= gone.generation"
 )
 _DROP_DOCUMENTS: Final = (
-    "DELETE FROM {table} AS stored USING unnest(%s::text[], %s::bigint[]) AS gone(document_id, generation) "
-    "WHERE stored.document_id = gone.document_id AND stored.generation <= gone.generation"
+    "DELETE FROM {table} AS stored USING {access} AS held, unnest(%s::text[], %s::bigint[]) AS gone(document_id, generation) "
+    "WHERE held.document_id = gone.document_id AND stored.access_id = held.id AND stored.generation <= gone.generation"
 )
 
 
@@ -55,6 +72,12 @@ class Step:
     def changes(self) -> bool:
         """Whether there is more than rows to put."""
         return bool(self.retags or self.rows or self.documents)
+
+    @property
+    def touched(self) -> list[str]:
+        """Documents whose rows may be fewer or others than before, which may leave access columns behind that no row has."""
+        put = {row.document_id for row in self.puts.values()}
+        return sorted({storable(document) for document in put | {document for document, _ in self.rows} | set(self.documents)})
 
     def add(self, write: Write) -> None:
         """Take up one more write, which comes after those that are here."""
@@ -99,20 +122,24 @@ async def carry_out(step: Step, connection: Connection, names: Names) -> None:
     if step.documents:
         whole = sorted((storable(document), generation) for document, generation in step.documents.items())
         await connection.execute(names.sql(_DROP_DOCUMENTS), [list(column) for column in zip(*whole, strict=True)])
+    if touched := step.touched:
+        await connection.execute(names.sql(_TIDY), [touched])
 
 
 async def _put(step: Step, connection: Connection, names: Names) -> None:
     await connection.execute(names.sql(STAGE))
     await connection.execute(names.sql("DELETE FROM {staging}"))  # what a step before this one, in the same transaction, has left
     blocks = copied(list(step.puts.values()), names.precision)
-    statement = names.sql(f"COPY {{staging}} ({', '.join(TYPES)}) FROM STDIN (FORMAT BINARY)")
+    statement = names.sql(f"COPY {{staging}} ({', '.join(GIVEN)}) FROM STDIN (FORMAT BINARY)")
     async with connection.cursor() as cursor, cursor.copy(statement) as copy:
         # Finding the terms takes longer than sending them.
         while (block := await asyncio.to_thread(next, blocks, None)) is not None:
             await copy.write(block)
+    await connection.execute(names.sql(_RECORD))
     await connection.execute(names.sql(_INSERT))
 
 
 def _retagged(document_id: str, access: AccessColumns) -> list[object]:
     values = access_values(access)
-    return [*values, storable(document_id), *values]
+    digest = access_digest(values)
+    return [digest, *values, storable(document_id), digest]

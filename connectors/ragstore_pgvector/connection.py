@@ -28,6 +28,7 @@ _SETTINGS: Final = {
     "lock_timeout": "30s",
     "idle_in_transaction_session_timeout": "600s",
     "jit": "off",  # compiling takes longer than any search
+    "random_page_cost": "1.1",  # as of memory and flash, which servers have had for long: else a filter is asked of every document
 }
 _CHOSEN: Final = {
     "application_name": "ragstore",
@@ -40,20 +41,20 @@ _CHOSEN: Final = {
 }
 
 
-def url_of(url: str | None, url_env: str | None) -> str:
+def url_of(url: str | None, url_env: str | None, *, option: str = "url") -> str:
     """The one of both that is given. Raises `ConfigError` for none or two, a variable that is not set, and a password in the file."""
     if (url is None) == (url_env is None):
         raise ConfigError(
-            "[store] type = 'pgvector' needs either url = 'postgresql://USER@HOST/DATABASE' or url_env, which names a variable"
+            f"[store] type = 'pgvector' needs either {option} = 'postgresql://USER@HOST/DATABASE' or {option}_env, which names a variable"
         )
     if url is None:
         found = os.environ.get(url_env or "")
         if not found:
-            raise ConfigError(f"[store] url_env names the environment variable {url_env!r}, which is not set")
+            raise ConfigError(f"[store] {option}_env names the environment variable {url_env!r}, which is not set")
         return found
     if _parsed(url).get("password"):
         raise ConfigError(
-            "[store] url holds a password; keep it in PGPASSWORD or ~/.pgpass, or the whole URL in a variable that url_env names"
+            f"[store] {option} holds a password; keep it in PGPASSWORD or ~/.pgpass, or the whole URL in a variable that {option}_env names"
         )
     return url
 

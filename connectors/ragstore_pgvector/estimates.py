@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from ragstore_pgvector.filters import EVERY_ROW
 
 if TYPE_CHECKING:
     from ragstore_pgvector.connection import Connection
@@ -16,12 +18,14 @@ _FRESH: Final = 30.0
 _MOST: Final = 1_000
 """Conditions that are remembered."""
 
-HAS_INDEX: Final = (
-    "EXISTS (SELECT 1 FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam "
-    "WHERE i.indrelid = to_regclass(%s::text) AND a.amname = 'hnsw' AND i.indisvalid)"
+INDEX: Final = (
+    "(SELECT min(pg_relation_filenode(i.indexrelid)::bigint) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+    "JOIN pg_am a ON a.oid = c.relam WHERE i.indrelid = to_regclass(%s::text) AND a.amname = 'hnsw' AND i.indisvalid)"
 )
-"""Its parameter is the table."""
-_EXPECTED: Final = "EXPLAIN (FORMAT JSON) SELECT vector FROM {table} WHERE {condition}"
+"""The file of the approximate index, or null. Its parameter is the table of vectors. Whoever makes the index anew makes a new file."""
+_USABLE: Final = f"SELECT EXISTS (SELECT 1 FROM {{strays}} WHERE id = 0 AND file = {INDEX})"
+_EXPECTED: Final = "EXPLAIN (FORMAT JSON) SELECT 1 FROM {access} WHERE {condition}"
+_ALL: Final = "EXPLAIN (FORMAT JSON) SELECT 1 FROM {vectors}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,9 @@ class Plan:
 
 @dataclass(slots=True)
 class _Known:
-    indexed: bool
+    usable: bool
+    rows: int = 1
+    per_record: float = 1.0
     since: float = field(default_factory=time.monotonic)
     plans: dict[int, Plan] = field(default_factory=dict)
 
@@ -51,28 +57,50 @@ class Estimates:
         """The table is not what it was."""
         self._known = None
 
-    async def indexed(self, connection: Connection, names: Names) -> bool:
-        """Whether there is an approximate index."""
-        known = self._known
-        if known is None or time.monotonic() - known.since > _FRESH:
-            ((indexed,),) = await _all(connection, names.sql(f"SELECT {HAS_INDEX}"), (names.table,))
-            known = self._known = _Known(indexed)
-        return known.indexed
+    async def usable(self, connection: Connection, names: Names) -> bool:
+        """Whether there is an approximate index of which it is known what it does not find."""
+        return (await self._current(connection, names)).usable
+
+    async def rows(self, connection: Connection, names: Names) -> int:
+        """About how many rows there are."""
+        return (await self._current(connection, names)).rows
 
     async def plan(self, connection: Connection, names: Names, condition: Condition) -> Plan:
         """What is expected of the condition."""
         # Of two conditions with one hash one is taken for the other, which does no harm either.
         key = hash((condition.sql, *(tuple(value) if isinstance(value, list) else value for value in condition.parameters)))
-        known = self._known
-        if known is not None and key in known.plans:
-            return known.plans[key]
-        (((told,),),) = await _all(connection, names.sql(_EXPECTED, condition=condition.sql), condition.parameters)
-        plan = Plan(rows=max(1, int(told["Plan"]["Plan Rows"])), by_index="Seq Scan" not in told["Plan"]["Node Type"])
-        if known is not None:
+        known = await self._current(connection, names)
+        if key not in known.plans:
+            told = await _explained(connection, names.sql(_EXPECTED, condition=condition.sql), condition.parameters)
+            by_index = all(node["Node Type"] != "Seq Scan" for node in _nodes(told))
             if len(known.plans) >= _MOST:
                 known.plans.clear()
-            known.plans[key] = plan
-        return plan
+            known.plans[key] = Plan(rows=max(1, round(told["Plan Rows"] * known.per_record)), by_index=by_index)
+        return known.plans[key]
+
+    async def _current(self, connection: Connection, names: Names) -> _Known:
+        known = self._known
+        if known is None or time.monotonic() - known.since > _FRESH:
+            ((usable,),) = await _all(connection, names.sql(_USABLE), (names.named("vectors"),))
+            known = _Known(usable)
+            if usable:
+                records = (await _explained(connection, names.sql(_EXPECTED, condition=EVERY_ROW.sql), ()))["Plan Rows"]
+                known.rows = max(1, int((await _explained(connection, names.sql(_ALL), ()))["Plan Rows"]))
+                known.per_record = known.rows / max(1, records)
+            self._known = known
+        return known
+
+
+def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from _nodes(part)
+
+
+async def _explained(connection: Connection, statement: bytes, parameters: Sequence[object]) -> Mapping[str, Any]:
+    (((told,),),) = await _all(connection, statement, parameters)
+    plan: Mapping[str, Any] = told["Plan"]
+    return plan
 
 
 async def _all(connection: Connection, statement: bytes, parameters: Sequence[object]) -> list[tuple[Any, ...]]:

@@ -9,7 +9,7 @@ import psycopg
 from ragstore.errors import ConfigError, RagstoreError, StoreDamagedError, TransientError
 
 # Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
-_MEETS_ANOTHER: Final = frozenset({"40001", "40P01"})  # serialization, deadlock
+_MEETS_ANOTHER: Final = frozenset({"40001", "40P01", "23503"})  # serialization, deadlock, columns that another took or left
 _GONE: Final = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
 _REFUSED: Final = ("28", "3D", "42501", "0A", "25006")
 _TOO_COMPLEX: Final = ("54", "2201B")

@@ -51,7 +51,8 @@ _SEARCH: Final = (
     "width_bucket(ts_rank(ARRAY[1,1,1,1]::float4[], held.lexemes, query)::float8, %s::float8[]) AS times "
     "FROM unnest(%s::text[]::tsquery[], %s::float8[]) AS word(query, weight)) AS asked) AS score "
     f"FROM (SELECT chunk_id, document_id, text, {_K1} * ({1 - _B} + {_B} * words / %s::float8) AS length, setweight(terms, 'D') AS lexemes "
-    "FROM {table} WHERE terms @@ %s::tsquery AND {condition} OFFSET 0) AS held) AS best ORDER BY best.score DESC, best.chunk_id LIMIT %s"
+    "FROM {table} AS stored JOIN {access} AS held ON held.id = stored.access_id WHERE terms @@ %s::tsquery AND {condition} OFFSET 0) "
+    "AS held) AS best ORDER BY best.score DESC, best.chunk_id LIMIT %s"
 )
 
 

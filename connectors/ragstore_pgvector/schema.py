@@ -1,7 +1,8 @@
-"""Rows in, what `COPY` sends out, and rows again from what a query gives; with the table that is made for them."""
+"""Rows in, what `COPY` sends out, and rows again from what a query gives."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from collections import Counter
@@ -12,51 +13,20 @@ import numpy as np
 
 from ragstore.models import AccessColumns, Row, RowKey
 from ragstore.terms import row_terms
-from ragstore_pgvector.filters import START
 from ragstore_pgvector.names import Precision
 from ragstore_pgvector.strings import LONGEST_KEY, is_shortened, key, original, storable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-VERSION: Final = 1
-MIGRATIONS: tuple[tuple[str, ...], ...] = ()
-"""The statements that make version 2 of the tables out of version 1, then 3 out of 2, and so on."""
-
 SCALARS: Final = ("account", "container", "path", "media_type")
 LISTS: Final = ("allowed", "labels", "label_keys")
 ACCESS: Final = (*SCALARS, *LISTS, "long_values")
-TYPES: Final[dict[str, str]] = {
-    "chunk_id": 'text COLLATE "C"',
-    "document_id": 'text COLLATE "C"',
-    "generation": "bigint",
-    "text": 'text COLLATE "C"',
-    "terms": "tsvector",  # our terms, each as often as it occurs; its positions are only counted
-    "words": "integer",  # how many terms there are, repetitions included
-    "vector": "{sized}",
-    **dict.fromkeys(SCALARS, 'text COLLATE "C"'),
-    **dict.fromkeys(LISTS, 'text[] COLLATE "C"'),
-    "long_values": 'text[] COLLATE "C"',  # those elements of the three that are in them as digests
-}
+"""`long_values` are those elements of the three lists that are in them as digests."""
+GIVEN: Final = ("chunk_id", "document_id", "digest", "generation", "text", "terms", "words", "vector", *ACCESS)
+"""What is copied for each row; of rows that share their document and access columns only the first has these."""
 KEY_SELECT: Final = ", ".join(("chunk_id", "document_id", "generation", *ACCESS))
 ROW_SELECT: Final = f"{KEY_SELECT}, text, {{sent}}(vector)"
-
-CREATE: Final = (
-    # Vectors stay in the row where there is room in its page: a lookup beside for each takes longer than to compare it.
-    "CREATE TABLE {table} ("
-    + ", ".join(f"{name} {kind} NOT NULL" for name, kind in TYPES.items())
-    + ", PRIMARY KEY (chunk_id)) WITH (toast_tuple_target = 8160)",
-    "CREATE INDEX ON {table} (document_id)",
-    f"CREATE INDEX ON {{table}} (left(container, {START}))",
-    f"CREATE INDEX ON {{table}} (left(path, {START}))",
-    "CREATE INDEX ON {table} USING gin (terms)",
-    *(f"CREATE INDEX ON {{table}} USING gin ({column})" for column in LISTS),
-)
-STAGE: Final = (
-    "CREATE TEMPORARY TABLE IF NOT EXISTS {staging} ("
-    + ", ".join(f"{name} {'text' if name == 'terms' else kind}" for name, kind in TYPES.items())
-    + ") ON COMMIT DELETE ROWS"
-)
 
 _HEAD: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _TAIL: Final = struct.pack(">h", -1)
@@ -64,6 +34,7 @@ _LENGTH: Final = struct.Struct(">i")
 _NUMBER: Final = struct.Struct(">iq")
 _SMALL: Final = struct.Struct(">ii")
 _TEXT_OID: Final = 25
+_NO_ACCESS: Final = struct.pack(">i", -1) * len(ACCESS)
 _BLOCK: Final = 1024 * 1024
 _MOST_COUNTED: Final = 200
 """A word is counted up to here; a `tsvector` has at most 255 positions for one, and BM25 hardly rises any more."""
@@ -76,19 +47,23 @@ _ODD: Final = re.compile("['\\\\\0\x1a\ud800-\udfff]")
 
 
 def copied(rows: Iterable[Row], precision: Precision) -> Iterator[bytes]:
-    """Rows for `COPY ... FROM STDIN (FORMAT BINARY)`, in blocks of a megabyte."""
-    access: dict[int, tuple[AccessColumns, bytes]] = {}
+    """Rows for `COPY ... FROM STDIN (FORMAT BINARY)` of the columns `GIVEN`, in blocks of a megabyte."""
+    access: dict[int, tuple[AccessColumns, bytes, bytes]] = {}
+    seen: set[tuple[str, bytes]] = set()
     buffer = bytearray(_HEAD)
-    fields = struct.pack(">h", len(TYPES))
+    fields = struct.pack(">h", len(GIVEN))
     for row in rows:
         terms, words = text_vector(row.text)
         # The rows of one document share one object, which is worth converting once; it is kept, so that its identity is not used again.
         if id(row.access) not in access:
-            access[id(row.access)] = (row.access, b"".join(map(_field, _stored_access(row.access))))
+            columns = b"".join(map(_field, access_values(row.access)))
+            access[id(row.access)] = (row.access, columns, _digest(columns))
+        _, columns, digest = access[id(row.access)]
         buffer += fields
-        buffer += _field(storable(row.chunk_id)) + _field(storable(row.document_id)) + _NUMBER.pack(8, row.generation)
+        buffer += _field(storable(row.chunk_id)) + _field(storable(row.document_id)) + _sized(digest) + _NUMBER.pack(8, row.generation)
         buffer += _field(storable(row.text)) + _field(terms) + _SMALL.pack(4, words) + _sized(vector_bytes(row.vector, precision))
-        buffer += access[id(row.access)][1]
+        buffer += _NO_ACCESS if (row.document_id, digest) in seen else columns
+        seen.add((row.document_id, digest))
         if len(buffer) >= _BLOCK:
             yield bytes(buffer)
             buffer.clear()
@@ -97,7 +72,15 @@ def copied(rows: Iterable[Row], precision: Precision) -> Iterator[bytes]:
 
 def access_values(access: AccessColumns) -> list[str | list[str]]:
     """The values of `ACCESS`."""
-    return _stored_access(access)
+    lists = [[key(value) for value in getattr(access, column)] for column in LISTS]
+    given = [value for column in LISTS for value in getattr(access, column)]
+    longer = sorted({storable(value) for value in given if is_shortened(key(value))})
+    return [*(storable(getattr(access, column)) for column in SCALARS), *lists, longer]
+
+
+def access_digest(values: Sequence[str | list[str]]) -> bytes:
+    """What tells one record of a document's access columns from another: equal exactly where the values of `ACCESS` are."""
+    return _digest(b"".join(map(_field, values)))
 
 
 def text_vector(text: str) -> tuple[str, int]:
@@ -151,13 +134,6 @@ def vector_bytes(vector: NDArray[np.float32], precision: Precision) -> bytes:
     return struct.pack(">hh", len(vector), 0) + vector.astype(">f4" if precision == "f32" else ">f2").tobytes()
 
 
-def _stored_access(access: AccessColumns) -> list[str | list[str]]:
-    lists = [[key(value) for value in getattr(access, column)] for column in LISTS]
-    given = [value for column in LISTS for value in getattr(access, column)]
-    longer = sorted({storable(value) for value in given if is_shortened(key(value))})
-    return [*(storable(getattr(access, column)) for column in SCALARS), *lists, longer]
-
-
 def _original_access(values: Sequence[Any]) -> AccessColumns:
     account, container, path, media_type, *lists, longer = values
     texts = {key(text): text for text in map(original, longer)}
@@ -171,6 +147,10 @@ def _original_access(values: Sequence[Any]) -> AccessColumns:
         labels=labels,
         label_keys=label_keys,
     )
+
+
+def _digest(columns: bytes) -> bytes:
+    return hashlib.blake2b(columns, digest_size=16).digest()
 
 
 def _positions(count: int) -> str:
@@ -190,26 +170,3 @@ def _field(value: str | list[str]) -> bytes:
 
 def _sized(value: bytes) -> bytes:
     return _LENGTH.pack(len(value)) + value
-
-
-def drift(found: Sequence[tuple[str, str, bool, str | None]], names_kind: str) -> list[str]:
-    """In what a table differs from the one that `CREATE` makes, in words. `found` has column, type, whether it is NOT NULL, collation."""
-    wanted = {name: _internal(kind, names_kind) for name, kind in TYPES.items()}
-    there = {name: (kind, collation) for name, kind, _, collation in found}
-    differences = [f"the column {name!r} is missing" for name in wanted if name not in there]
-    for name, kind, fixed, collation in found:
-        if name not in wanted:
-            differences.append(f"the column {name!r} is not ours")
-        elif kind != wanted[name][0]:
-            differences.append(f"the column {name!r} is of type {kind!r}, not {wanted[name][0]!r}")
-        elif collation != wanted[name][1]:
-            differences.append(f"the column {name!r} has the collation {collation!r}, not {wanted[name][1]!r}")
-        elif not fixed:
-            differences.append(f"the column {name!r} may be null")
-    return differences
-
-
-def _internal(kind: str, vector: str) -> tuple[str, str | None]:
-    name = kind.partition(" ")[0]
-    known = {"text": "text", "text[]": "_text", "bigint": "int8", "integer": "int4", "tsvector": "tsvector", "{sized}": vector}
-    return known[name], "C" if "COLLATE" in kind else None

@@ -34,19 +34,28 @@ _MOST_CANDIDATES: Final = 4_000
 """To have more of them from the index takes longer than to compare all the rows that the filter admits."""
 
 # A vector of zeros has no cosine; it counts as 0, as a right angle does. No index gives this order, so that each row is compared.
+_DISTANCE: Final = "coalesce(nullif(vector {cosine} %s::{vector}, 'NaN'), 1)"
 _EXACT: Final = (
-    "SELECT chunk_id, document_id, text, coalesce(nullif(vector {cosine} %s::{vector}, 'NaN'), 1) AS distance FROM {table} "
-    "WHERE {condition} ORDER BY distance, chunk_id LIMIT %s"
+    "SELECT chunk_id, document_id, text, near.distance FROM "
+    f"(SELECT id, access_id, {_DISTANCE} AS distance FROM {{vectors}} WHERE {{admitted}} ORDER BY distance, id LIMIT %s) AS near "
+    "JOIN {table} AS stored ON stored.id = near.id JOIN {access} AS held ON held.id = near.access_id ORDER BY near.distance, near.id"
 )
+_ADMITTED: Final = "access_id IN (SELECT id FROM {access} WHERE {condition})"
 _SETTINGS: Final = (
     b"SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', %s, true), "
     b"set_config('hnsw.max_scan_tuples', '40000', true), set_config('hnsw.scan_mem_multiplier', '4', true)"
 )
-# The filter is asked of the nearest rows, not the index for rows under the filter: then it is known how many of them it admits.
+# The filter is asked of the nearest rows, not the index for rows under the filter: then it is known how many of them it admits. What the
+# index does not find is compared besides. `OFFSET 0`: the filter takes far longer than the planner thinks, so it is asked of these alone.
 _APPROXIMATE: Final = (
-    "SELECT chunk_id, document_id, text, coalesce(nullif(distance, 'NaN'), 1) AS distance, count(*) OVER () FROM ("
-    "SELECT chunk_id, document_id, text, vector {cosine} %s::{vector} AS distance, {condition} AS admitted FROM {table} "
-    "ORDER BY vector {cosine} %s::{vector} LIMIT %s) AS near WHERE admitted ORDER BY distance, chunk_id LIMIT %s"
+    "SELECT chunk_id, best.document_id, text, best.distance, best.found FROM "
+    "(SELECT near.id, document_id, near.distance, count(*) FILTER (WHERE near.by_index) OVER () AS found FROM "
+    "(SELECT id, access_id, distance, TRUE AS by_index FROM "
+    f"(SELECT id, access_id, {_DISTANCE} AS distance FROM {{vectors}} ORDER BY vector {{cosine}} %s::{{vector}} LIMIT %s) AS first "
+    "WHERE id NOT IN (SELECT id FROM {strays}) UNION ALL "
+    f"SELECT id, access_id, {_DISTANCE}, FALSE FROM {{strays}} JOIN {{vectors}} USING (id)) AS near "
+    "CROSS JOIN LATERAL (SELECT document_id FROM {access} WHERE id = near.access_id AND {condition} OFFSET 0) AS held "
+    "ORDER BY near.distance, near.id LIMIT %s) AS best JOIN {table} AS stored ON stored.id = best.id ORDER BY best.distance, best.id"
 )
 
 
@@ -69,13 +78,13 @@ class Nearest:
 
     async def run(self, connection: Connection, names: Names) -> list[Match]:
         """The best `min(limit, rows admitted)` rows, best first. One trip to the server for most, two where an index was of no help."""
-        nearest = await self.estimates.indexed(connection, names)
-        if not nearest and self.by_index == self.condition:
+        usable = await self.estimates.usable(connection, names)
+        if not usable and self.by_index == self.condition:
             return await self._exactly(connection, names, self.condition)
         plan = await self.estimates.plan(connection, names, self.by_index)
         # Rows that no index finds are few only once the whole table was read.
-        if nearest and (plan.rows > max(self.exact_below, self.limit) or not plan.by_index):
-            rows = (await self.estimates.plan(connection, names, EVERY_ROW)).rows
+        if usable and (plan.rows > max(self.exact_below, self.limit) or not plan.by_index):
+            rows = await self.estimates.rows(connection, names)
             candidates = max(_CANDIDATES[self._filtered], math.ceil(_AMPLE * self.limit * rows / plan.rows))
             found = await self._approximately(connection, names, candidates) if candidates <= _MOST_CANDIDATES else None
             if found is not None:
@@ -83,7 +92,8 @@ class Nearest:
         return await self._exactly(connection, names, self.by_index if plan.by_index else self.condition)
 
     async def _exactly(self, connection: Connection, names: Names, condition: Condition) -> list[Match]:
-        statement = names.sql(_EXACT, condition=condition.sql)
+        admitted = "TRUE" if condition == EVERY_ROW else names.sql(_ADMITTED, condition=condition.sql).decode()
+        statement = names.sql(_EXACT, admitted=admitted)
         query = VectorParameter(vector_bytes(self.vector, names.precision))
         return matches(await _all(connection, statement, (query, *condition.parameters, self.limit)), by_distance=True)
 
@@ -93,7 +103,7 @@ class Nearest:
         statement = names.sql(_APPROXIMATE, condition=self.condition.sql)
         async with connection.pipeline(), connection.transaction():
             await connection.execute(_SETTINGS, (str(min(max(_BREADTH[self._filtered], candidates), _MOST)),))
-            found = await _all(connection, statement, (query, *self.condition.parameters, query, candidates, self.limit))
+            found = await _all(connection, statement, (query, query, candidates, query, *self.condition.parameters, self.limit))
         if not found or found[0][-1] < _ENOUGH * self.limit:
             return None
         return matches((row[:-1] for row in found), by_distance=True)

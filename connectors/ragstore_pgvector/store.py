@@ -34,14 +34,17 @@ _LARGEST_HALF: Final = 65_504.0
 
 
 class PgvectorStore(Store):
-    """A table in PostgreSQL with pgvector 0.8 or newer; a ledger may live in the same database, in a schema of its own.
+    """Tables in PostgreSQL with pgvector 0.8 or newer; a ledger may live in the same database, in a schema of its own.
 
     - `url`: `postgresql://USER@HOST/DATABASE`, or the variable named by `url_env` holds it. The password is in `PGPASSWORD` or `~/.pgpass`.
     - `schema`: where the tables are; it is made if need be.
     - `precision`: "f16" halves the vectors (`halfvec`); what comes back is rounded to three digits.
     - `ann_from`: from this many rows on, `maintain` builds an approximate index (HNSW); until then every search is exact.
-    - `exact_below`: with that index, a search whose filter seems to admit at most this many rows, which another index finds, is still
-      exact, and so is one that finds few of the nearest rows admitted: an approximate search would lose most, silently.
+    - `exact_below`: with that index, a search whose filter admits at most about this many rows, as the planner of PostgreSQL estimates,
+      is still exact, where other indexes find these rows; so is one that finds few of the nearest rows admitted, whatever was estimated. An
+      approximate search under such filters would lose most rows, silently.
+    - `reader_url`, or `reader_url_env`: another user for searches alone, who needs no more than SELECT. What the database does not let it
+      see no search finds, whatever ragstore makes of a filter: row-level security is a second wall there. Everything else sees all rows.
     - `pool_size`: connections in use at a time, but for long results.
     """
 
@@ -54,6 +57,8 @@ class PgvectorStore(Store):
         dimensions: int,
         url: str | None = None,
         url_env: str | None = None,
+        reader_url: str | None = None,
+        reader_url_env: str | None = None,
         schema: str = "ragstore",
         precision: Precision = "f32",
         exact_below: int = 20_000,
@@ -70,7 +75,10 @@ class PgvectorStore(Store):
         if pool_size < 1:
             raise ConfigError(f"[store] pool_size = {pool_size} must be at least 1")
         names = Names(schema=schema, collection=collection, dimensions=dimensions, precision=precision)
-        self._collection = Collection(Database(url_of(url, url_env), pool_size), names)
+        self._collection = self._searched = Collection(Database(url_of(url, url_env), pool_size), names)
+        if reader_url is not None or reader_url_env is not None:
+            reader = url_of(reader_url, reader_url_env, option="reader_url")
+            self._searched = Collection(Database(reader, pool_size), names)
         self._names = names
         self._exact_below = exact_below
         self._ann_from = ann_from
@@ -102,7 +110,7 @@ class PgvectorStore(Store):
         condition = where(admitted)
         if isinstance(query, TextQuery):
             text = BestText(text=query.text, condition=condition, limit=limit)
-            return await self._collection.read(partial(self._by_text, text)) or []
+            return await self._searched.read(partial(self._by_text, text)) or []
         self._check([query.vector])
         nearest = Nearest(
             vector=query.vector,
@@ -112,17 +120,17 @@ class PgvectorStore(Store):
             exact_below=self._exact_below,
             estimates=self._estimates,
         )
-        return await self._collection.read(nearest.run) or []
+        return await self._searched.read(nearest.run) or []
 
     @override
     async def rows(self, document_ids: Sequence[str]) -> AsyncIterator[Row]:
-        async for found in self._scan(ROW_SELECT, document_ids):
+        async for found in self._scan(f"{ROW_SELECT} FROM {{vectors}} AS vectors JOIN {{table}} AS stored USING (id)", document_ids):
             for row in to_rows(found, self._names.precision):
                 yield row
 
     @override
     async def keys(self, document_ids: Sequence[str] | None = None) -> AsyncIterator[RowKey]:
-        async for found in self._scan(KEY_SELECT, document_ids):
+        async for found in self._scan(f"{KEY_SELECT} FROM {{table}} AS stored", document_ids):
             for key in to_keys(found):
                 yield key
 
@@ -142,6 +150,8 @@ class PgvectorStore(Store):
 
     @override
     async def stats(self) -> StoreStats:
+        if self._searched is not self._collection:  # whoever asks for sizes asks whether a search would be answered
+            await self._searched.read(self._estimates.usable)
         found = await self._collection.read(maintenance.detail)
         return StoreStats(rows=0, detail={"kind": "pgvector"}) if found is None else StoreStats(rows=found[0], detail=found[1])
 
@@ -153,6 +163,7 @@ class PgvectorStore(Store):
     @override
     async def close(self) -> None:
         await self._collection.close()
+        await self._searched.close()
 
     async def _by_text(self, text: BestText, connection: Connection, names: Names) -> list[Match]:
         if self._sizes is None or not self._sizes.fresh:
@@ -172,8 +183,8 @@ class PgvectorStore(Store):
         if names.precision == "f16" and np.abs(together).max() > _LARGEST_HALF:
             raise ConfigError("a vector holds a value that precision = 'f16' cannot; normalise the vectors, or let it be 'f32'")
 
-    async def _scan(self, columns: str, document_ids: Sequence[str] | None) -> AsyncIterator[list[tuple[Any, ...]]]:
-        template, parameters = f"SELECT {columns} FROM {{table}}", list[object]()
+    async def _scan(self, selected: str, document_ids: Sequence[str] | None) -> AsyncIterator[list[tuple[Any, ...]]]:
+        template, parameters = f"SELECT {selected} JOIN {{access}} AS held ON held.id = stored.access_id", list[object]()
         if document_ids is not None:
             if not document_ids:
                 return

@@ -32,7 +32,7 @@ from ragstore_lancedb.filters import where as lance
 from ragstore_lancedb.schema import to_arrow
 from ragstore_pgvector import PgvectorStore
 from ragstore_pgvector.filters import where as sql
-from ragstore_pgvector.schema import TYPES, access_values, text_vector, vector_bytes
+from ragstore_pgvector.schema import ACCESS, LISTS, SCALARS, access_values, text_vector, vector_bytes
 from ragstore_pinecone import PineconeStore
 from ragstore_pinecone.filters import translate
 from ragstore_pinecone.records import Columns, row_record
@@ -112,13 +112,37 @@ class VectorDumper(Dumper):
         return vector_bytes(obj, "f32")
 
 
-class Psycopg(RawClient):
-    """psycopg: `COPY` row by row into a temporary table, then an upsert. Exact where `exact`, else as the planner likes, with an
-    index that is searched on until the limit is filled."""
+_KEY = 'text COLLATE "C" NOT NULL'
+_FLAT: Final = {
+    "chunk_id": 'text COLLATE "C" PRIMARY KEY',
+    "document_id": _KEY,
+    "generation": "bigint NOT NULL",
+    "text": _KEY,
+    "terms": "tsvector NOT NULL",
+    "words": "integer NOT NULL",
+    "vector": f"vector({DIMENSIONS}) NOT NULL",
+    **{name: _KEY if name in SCALARS else 'text[] COLLATE "C" NOT NULL' for name in ACCESS},
+}
+"""One table, as it is usually done."""
+_BESIDE: Final = (
+    "(document_id)",
+    "(left(container, 200))",
+    "(left(path, 200))",
+    *(f"USING gin ({column})" for column in ("terms", *LISTS)),
+)
 
-    def __init__(self, connection: Any, table: str) -> None:
+
+class Psycopg(RawClient):
+    """psycopg: `COPY` row by row into a temporary table, then an upsert into one table with the same columns and indexes.
+
+    It asks our own tables, by a statement made by hand. Exact where `exact`, else as the planner likes, with an index that is searched on
+    until the limit is filled.
+    """
+
+    def __init__(self, connection: Any, schema: str, collection: str) -> None:
         self.connection = connection
-        self._table = table
+        self._flat = f'"{schema}"."{collection} flat"'
+        self._table, self._access, self._vectors = (f'"{schema}"."{collection}{end}"' for end in ("", ":access", ":vectors"))
         self.exact = True
 
     @classmethod
@@ -129,11 +153,16 @@ class Psycopg(RawClient):
         assert info is not None
         info.register(connection)
         connection.adapters.register_dumper(np.ndarray, type("Bound", (VectorDumper,), {"oid": info.oid}))
-        for setting in ("jit = off", "hnsw.iterative_scan = relaxed_order", "hnsw.ef_search = 400", "hnsw.max_scan_tuples = 40000"):
+        settings = ("jit = off", "random_page_cost = 1.1", "hnsw.iterative_scan = relaxed_order", "hnsw.ef_search = 400")
+        for setting in (*settings, "hnsw.max_scan_tuples = 40000"):
             await connection.execute(f"SET {setting}".encode())
-        columns = ", ".join(f"{name} {'text' if name == 'terms' else kind.format(sized='vector')}" for name, kind in TYPES.items())
-        await connection.execute(f"CREATE TEMPORARY TABLE given ({columns}) ON COMMIT DELETE ROWS".encode())
-        return cls(connection, f'"{schema}"."{collection}"')
+        client = cls(connection, schema, collection)
+        given = ", ".join(f"{name} {'text' if name == 'terms' else kind.split()[0]}" for name, kind in _FLAT.items())
+        await connection.execute(f"CREATE TEMPORARY TABLE given ({given}) ON COMMIT DELETE ROWS".encode())
+        await connection.execute(f"CREATE TABLE {client._flat} ({', '.join(f'{name} {kind}' for name, kind in _FLAT.items())})".encode())
+        for index in _BESIDE:
+            await connection.execute(f"CREATE INDEX ON {client._flat} {index}".encode())
+        return client
 
     @override
     def prepared(self, rows: Sequence[Row]) -> Any:
@@ -146,17 +175,16 @@ class Psycopg(RawClient):
 
     @override
     async def put(self, prepared: Any) -> None:
-        names = ", ".join(TYPES)
-        changed = ", ".join(f"{name} = excluded.{name}" for name in TYPES if name != "chunk_id")
-        values = ", ".join(f"{name}::tsvector" if name == "terms" else name for name in TYPES)
-        kinds = ["text" if name == "terms" else kind.format(sized="vector").split(" COLLATE")[0] for name, kind in TYPES.items()]
+        names = ", ".join(_FLAT)
+        changed = ", ".join(f"{name} = excluded.{name}" for name in _FLAT if name != "chunk_id")
+        values = ", ".join(f"{name}::tsvector" if name == "terms" else name for name in _FLAT)
         async with self.connection.transaction(), self.connection.cursor() as cursor:
             async with cursor.copy(f"COPY given ({names}) FROM STDIN (FORMAT BINARY)".encode()) as copy:
-                copy.set_types(kinds)
+                copy.set_types(["text" if name == "terms" else kind.split()[0].split("(")[0] for name, kind in _FLAT.items()])
                 for row in prepared:
                     await copy.write_row(row)
             await cursor.execute(
-                f"INSERT INTO {self._table} ({names}) SELECT {values} FROM given ON CONFLICT (chunk_id) DO UPDATE SET {changed}".encode()
+                f"INSERT INTO {self._flat} ({names}) SELECT {values} FROM given ON CONFLICT (chunk_id) DO UPDATE SET {changed}".encode()
             )
 
     @override
@@ -169,8 +197,8 @@ class Psycopg(RawClient):
         # No index gives the order by a sum.
         order = "(vector <=> %s) + 0" if self.exact else "vector <=> %s"
         statement = (
-            f"SELECT chunk_id, document_id, text, vector <=> %s AS distance FROM {self._table} WHERE {condition.sql} "
-            f"ORDER BY {order} LIMIT {LIMIT}"
+            f"SELECT chunk_id, document_id, text, vector <=> %s AS distance FROM {self._vectors} AS v JOIN {self._access} AS a "
+            f"ON a.id = v.access_id JOIN {self._table} AS c ON c.id = v.id WHERE {condition.sql} ORDER BY {order} LIMIT {LIMIT}"
         )
         found = await self.connection.execute(statement.encode(), (vector, *condition.parameters, vector))
         return [row[0] for row in await found.fetchall()]

@@ -91,15 +91,18 @@ async def _in_postgres(url: str) -> list[Figure]:
 
 
 async def _beside_an_index(store: Store) -> list[Figure]:
-    """PostgreSQL writes a new version of each row, and puts it into every index: columns that are indexed themselves have changed."""
+    """The columns are kept once for the document, away from what the approximate index is of."""
     put = time.perf_counter()
     await store.apply([PutRows(rows=document())])
     put = time.perf_counter() - put
     took = await _retagged(store)
+    again = time.perf_counter()
+    await store.apply([PutRows(rows=[replace(row, generation=2) for row in document()])])
+    again = time.perf_counter() - again
     rows = (await store.stats()).rows
     await store.close()
-    note = f"in a table of {rows:,} rows; the first put of the same rows {put:.2f} s"
-    return [Figure(name="pgvector: retag of 1,000 chunks, with HNSW", value=took, unit="s", note=note)]
+    note = f"in a table of {rows:,} rows; the first put of the same rows {put:.2f} s, another under a newer generation {again:.2f} s"
+    return [Figure(name="pgvector: retag of 1,000 chunks, with HNSW", value=took, unit="s", target=0.5, note=note)]
 
 
 async def _in_azure() -> Figure:
