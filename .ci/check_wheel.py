@@ -35,10 +35,13 @@ def main() -> None:
     with zipfile.ZipFile(wheel) as archive:
         found = {name.split("/")[0] for name in archive.namelist()} - {f"{wheel.name.split('-')[0]}-{wheel.name.split('-')[1]}.dist-info"}
         data = {name for name in archive.namelist() if name.endswith((".jinja", "py.typed"))}
+        page = {Path(name).name for name in archive.namelist() if name.startswith("ragstore/service/web/")}
     if found != wanted:
         sys.exit(f"the wheel holds {sorted(found ^ wanted)} too much or too little")
     if not data:
         sys.exit("the wheel lacks its templates")
+    if page != {"index.html", "page.css", "page.js"}:
+        sys.exit("the wheel lacks parts of its web page")
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)
         python = Path(folder) / "bin" / "python"

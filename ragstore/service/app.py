@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, Response
 from fastapi.security import HTTPBearer
 from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from ragstore import __version__
 from ragstore.errors import RagstoreError
@@ -23,11 +23,12 @@ from ragstore.service.auth import Authenticator
 from ragstore.service.bodies import PromptAnswer, PromptQuery, SearchAnswer, SearchQuery, problems
 from ragstore.service.chat import chat_routes, open_conversations
 from ragstore.service.conversations import conversation_routes
-from ragstore.service.front import GUARDED, OPENAI, Front
+from ragstore.service.front import GUARDED, METHODS, OPENAI, Front
 from ragstore.service.mcp_http import PATH as MCP_PATH
 from ragstore.service.mcp_http import McpRoute
 from ragstore.service.metrics import MEDIA_TYPE as METRICS_TYPE
 from ragstore.service.metrics import Metrics
+from ragstore.service.page import page_routes
 from ragstore.service.problems import CHALLENGE, MEDIA_TYPE, Problem, refused
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def build(
     kept = open_conversations(index.settings)
     for router in (chat_routes(index, instruments, kept), conversation_routes(index, kept)):
         app.include_router(router, **bearer)
+    app.router.routes.extend(page_routes())
     app.add_api_route("/healthz", service.alive, response_model=None)
     app.add_api_route("/readyz", service.ready, response_model=None, responses=problems(503))
     told = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems(401)}
@@ -162,7 +164,15 @@ async def _no_route(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     details = {404: "there is no such page", 405: "this page does not take that method"}
     headers = dict(getattr(error, "headers", None) or {})
+    if "allow" in {name.lower() for name in headers}:
+        headers = {"Allow": ", ".join(_methods(request))}
     return _problem(request, Problem(status=status, detail=details.get(status, "the request cannot be read"), headers=headers))
+
+
+def _methods(request: Request) -> list[str]:
+    """What any route of this path takes; by itself an error names the methods of the first one alone."""
+    routes = request.app.router.routes
+    return [method for method in METHODS if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)]
 
 
 async def _misunderstood(request: Request, error: Exception) -> Response:

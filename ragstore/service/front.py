@@ -21,6 +21,7 @@ from ragstore.service.addresses import host_of, is_loopback
 from ragstore.service.auth import Authenticator
 from ragstore.service.limits import RateLimit
 from ragstore.service.metrics import Metrics
+from ragstore.service.page import PAGES
 from ragstore.service.problems import MEDIA_TYPE, Problem, RefusedError, problem_of, refused
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 GUARDED: Final = "/v1/"
 """Whatever is below needs a credential, also what is not there."""
 
-_ROUTES: Final = frozenset({"/v1/search", "/v1/prompt", "/v1/mcp", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"})
+_ROUTES: Final = frozenset({"/v1/search", "/v1/prompt", "/v1/mcp", "/healthz", "/readyz", "/metrics", "/docs", "/openapi.json", *PAGES})
 CHAT: Final = "/v1/chat/completions"
 CONVERSATIONS: Final = "/v1/conversations"
 MODELS: Final = "/v1/models"
@@ -37,7 +38,7 @@ OPENAI: Final = frozenset({CHAT, CONVERSATIONS, f"{CONVERSATIONS}/{{id}}", MODEL
 """Routes that clients of OpenAI's API ask, who look for an error in another place."""
 _WITH_BODY: Final = frozenset({"/v1/search", "/v1/prompt", CHAT, CONVERSATIONS})
 _WITH_ID: Final = ("/v1/chunks/", f"{CONVERSATIONS}/", f"{MODELS}/")
-_METHODS: Final = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH"})
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _GONE: Final = 499
 """The caller went away; as other servers log it."""
@@ -96,7 +97,7 @@ class Front:
         headers = _headers(scope)
         exchange = Exchange(
             id=_request_id(headers),
-            method=scope["method"] if scope["method"] in _METHODS else "OTHER",
+            method=scope["method"] if scope["method"] in METHODS else "OTHER",
             route=_route(scope["path"]),
         )
         with self._instruments.serving(method=exchange.method, route=exchange.route, headers=headers, id=exchange.id) as span:
