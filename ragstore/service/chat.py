@@ -17,7 +17,7 @@ from ragstore.answering import Endpoint, EndpointDownError, EndpointRefusedError
 from ragstore.assembly import conversations_file
 from ragstore.config import Settings
 from ragstore.conversations import Conversation, Conversations, Turn
-from ragstore.errors import RagstoreError
+from ragstore.errors import QueryError, RagstoreError
 from ragstore.models import Principal, Prompt
 from ragstore.prompting.history import cleaned
 from ragstore.service.bodies import problems
@@ -186,6 +186,8 @@ class _Answering(Response):
 
     async def _built(self, turns: Sequence[Turn]) -> Prompt:
         body, index = self._body, self._chat.index
+        if len(body.wishes) > _CHARACTERS * index.settings.prompt.max_tokens:
+            raise QueryError("the instructions are longer than the whole prompt may be: shorten the messages of the role 'system'")
         history = [message for turn in turns for message in _messages(turn)] or body.earlier
         history = _last(history, characters=_CHARACTERS * index.settings.prompt.max_tokens)
         return await index.prompt(body.question, principal=self._principal, filter=body.filter, history=history, wishes=body.wishes)

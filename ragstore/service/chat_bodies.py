@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ragstore.errors import QueryError
 from ragstore.service.problems import Problem
-from ragstore.service.questions import Text, storable
+from ragstore.service.questions import WHOLE, Text, storable
 
 LONGEST_QUESTION: Final = 8_192
 _LONGEST_MESSAGE: Final = 65_536
@@ -38,7 +38,7 @@ _UNSUPPORTED: Final = {
 _ROLES: Final = ("system", "developer", "user", "assistant")
 
 Words = Annotated[str, Field(max_length=_LONGEST_MESSAGE), AfterValidator(storable)]
-Whole = Annotated[int, Field(ge=1, le=_LARGEST)]
+Whole = Annotated[int, Field(ge=1, le=_LARGEST), WHOLE]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -112,19 +112,19 @@ class ChatQuery(_Said):
     presence_penalty: Annotated[Finite, Field(ge=-2, le=2)] | None = None
     max_tokens: Whole | None = None
     max_completion_tokens: Whole | None = None
-    seed: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | None = None
+    seed: Annotated[int, Field(ge=-_LARGEST, le=_LARGEST), WHOLE] | None = None
     stop: Annotated[str, Field(max_length=256), AfterValidator(storable)] | Annotated[list[Text], Field(max_length=4)] | None = None
     logit_bias: dict[Annotated[str, AfterValidator(storable)], Annotated[Finite, Field(ge=-100, le=100)]] | None = None
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     # Of these there is nothing but what they mean when they are left out.
-    n: Literal[1] | None = None
+    n: Annotated[Literal[1], WHOLE] | None = None
     tools: Annotated[list[Any], Field(max_length=0)] | None = None
     tool_choice: Literal["none", "auto"] | None = None
     functions: Annotated[list[Any], Field(max_length=0)] | None = None
     function_call: Literal["none", "auto"] | None = None
     logprobs: Literal[False] | None = None
-    top_logprobs: Literal[0] | None = None
+    top_logprobs: Annotated[Literal[0], WHOLE] | None = None
     response_format: TextFormat | None = None
     modalities: Annotated[list[Literal["text"]], Field(max_length=1)] | None = None
     audio: None = None

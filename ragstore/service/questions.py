@@ -23,10 +23,10 @@ def storable(text: str) -> str:
 
 Text = Annotated[str, Field(min_length=1, max_length=_LONGEST), AfterValidator(storable)]
 
-_WHOLE: Final = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
+WHOLE: Final = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 """JSON has one kind of number: 8.0 is a whole one. Text is none."""
 
-Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT), _WHOLE]
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT), WHOLE]
 
 
 class Question(BaseModel):
@@ -47,7 +47,7 @@ class Question(BaseModel):
     near_duplicates: float | None = Field(default=None, gt=0, le=1, description="Likeness from which on a text counts as one shown before.")
     mmr: float | None = Field(default=None, ge=0, le=1, description="How much relevance counts against variety; 1: alone.")
     half_life_days: float | None = Field(default=None, ge=0, le=36_600, description="In which half of a new blob's boost is gone; 0: none.")
-    neighbours: Annotated[int, Field(ge=0, le=MOST_NEIGHBOURS), _WHOLE] | None = Field(
+    neighbours: Annotated[int, Field(ge=0, le=MOST_NEIGHBOURS), WHOLE] | None = Field(
         default=None, description="Chunks before and behind each hit that come with it."
     )
 
@@ -78,6 +78,9 @@ class PromptQuestion(Question):
         max_length=_MOST_MESSAGES,
         description="Earlier messages, oldest first. They are talk and never evidence: the query alone is looked up, anew.",
     )
-    max_tokens: Annotated[int, Field(ge=256, le=10_000_000), _WHOLE] | None = Field(
+    wishes: Annotated[str, Field(max_length=_LONGEST), AfterValidator(storable)] = Field(
+        default="", description="How the answer should be, such as in which language. It stands below the rules, and changes none."
+    )
+    max_tokens: Annotated[int, Field(ge=256, le=10_000_000), WHOLE] | None = Field(
         default=None, description="The most tokens of all messages together. By default as configured."
     )

@@ -33,6 +33,7 @@ _REFUSED: list[tuple[dict[str, Any], str | None, str | None]] = [
     ({"messages": [{"role": "user", "content": "a\0b"}]}, "messages.0.content", None),
     ({"messages": [{"role": "user", "content": "x" * 70_000}]}, "messages.0.content", None),
     ({"messages": [{"role": "system", "content": "word " * 5000}, *user("x")]}, None, None),
+    ({"messages": [{"role": "developer", "content": "word " * 12_000}, *user("x")]}, None, None),
     ({"messages": []}, "messages", "invalid_value"),
     ({"messages": "x"}, "messages", "invalid_value"),
     ({"temperature": "hot"}, "temperature", "invalid_value"),
