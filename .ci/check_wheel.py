@@ -40,7 +40,7 @@ def main() -> None:
         sys.exit(f"the wheel holds {sorted(found ^ wanted)} too much or too little")
     if not data:
         sys.exit("the wheel lacks its templates")
-    if page != {"index.html", "page.css", "page.js"}:
+    if page != {"index.html", "page.css", "page.js", "shown.js"}:
         sys.exit("the wheel lacks parts of its web page")
     with tempfile.TemporaryDirectory() as folder:
         venv.create(folder, with_pip=True)

@@ -23,7 +23,7 @@ _HEADERS: Final = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-PAGES: Final = {"/": "index.html", "/web/page.css": "page.css", "/web/page.js": "page.js"}
+PAGES: Final = {"/": "index.html", **{f"/web/{name}": name for name in ("page.css", "page.js", "shown.js")}}
 
 
 def page_routes() -> list[Route]:
