@@ -23,7 +23,7 @@ from ragstore.service.auth import Authenticator
 from ragstore.service.bodies import PromptAnswer, PromptQuery, SearchAnswer, SearchQuery, problems
 from ragstore.service.chat import chat_routes, open_conversations
 from ragstore.service.conversations import conversation_routes
-from ragstore.service.front import GUARDED, METHODS, OPENAI, Front
+from ragstore.service.front import GUARDED, METHODS, OPENAI, Front, route_of
 from ragstore.service.mcp_http import PATH as MCP_PATH
 from ragstore.service.mcp_http import McpRoute
 from ragstore.service.metrics import MEDIA_TYPE as METRICS_TYPE
@@ -189,5 +189,5 @@ async def _misunderstood(request: Request, error: Exception) -> Response:
 
 
 def _problem(request: Request, problem: Problem) -> Response:
-    body = problem.body(request.state.request_id, openai=request.url.path in OPENAI)
+    body = problem.body(request.state.request_id, openai=route_of(request.url.path) in OPENAI)
     return JSONResponse(body, status_code=problem.status, headers=dict(problem.headers), media_type=MEDIA_TYPE)

@@ -98,7 +98,7 @@ class Front:
         exchange = Exchange(
             id=_request_id(headers),
             method=scope["method"] if scope["method"] in METHODS else "OTHER",
-            route=_route(scope["path"]),
+            route=route_of(scope["path"]),
         )
         with self._instruments.serving(method=exchange.method, route=exchange.route, headers=headers, id=exchange.id) as span:
             try:
@@ -211,7 +211,8 @@ def _request_id(headers: Mapping[str, str]) -> str:
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(16)
 
 
-def _route(path: str) -> str:
+def route_of(path: str) -> str:
+    """What stands for a path in log and metrics: of few values, and without ids."""
     for start in _WITH_ID:
         if path.startswith(start):
             return start + "{id}"

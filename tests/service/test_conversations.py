@@ -238,6 +238,8 @@ async def test_ids_that_are_none_are_no_fault_of_the_service(chatting: Serving) 
             for method in ("GET", "DELETE"):
                 answer = await talk.served.http.request(method, f"/v1/conversations/{name}", headers=talk.served.bearer("ada"))
                 assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), name
+            answer = await talk.served.http.put(f"/v1/conversations/{name}", headers=talk.served.bearer("ada"))
+            assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error"), name
 
 
 async def test_a_purged_blob_takes_the_turns_with_it_that_were_made_of_it(chatting: Serving) -> None:
