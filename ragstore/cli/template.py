@@ -117,7 +117,8 @@ path = ".ragstore/index"            # or "az://container/path"
 # refine = 20                       # with that index: candidates per hit that are ranked by their full vectors
 # type = "pgvector"                 # needs: pip install 'ragstore[pgvector]', and pgvector 0.8 or newer in the database
 # url = "postgresql://USER@HOST/DATABASE"   # pgvector: the password in PGPASSWORD or ~/.pgpass; or url_env = "VARIABLE" that holds it all
-# schema = "ragstore"               # pgvector: also precision = "f16", pool_size, ann_from, exact_below
+# schema = "ragstore"               # pgvector: also precision = "f16", pool_size, ann_from, exact_below (rows by PostgreSQL's estimate)
+# reader_url = "postgresql://READER@HOST/DATABASE"   # pgvector: a user of SELECT alone, for searches; or reader_url_env = "VARIABLE"
 # type = "azure-search"             # needs: pip install 'ragstore[azure-search]'; without key_env the environment's identity is asked
 # endpoint = "https://NAME.search.windows.net"   # azure-search; with key_env = "VARIABLE" that holds an admin key
 # index = "ragstore"                # azure-search: names begin so; also semantic, batch_rows, batch_bytes, exact_below, timeout, settle

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,17 +190,16 @@ async def test_nothing_is_prepared_and_no_setting_stays_so_that_a_pooler_may_sta
 
 # A second wall.
 
-_WALL = (
-    "GRANT USAGE ON SCHEMA {schema} TO {role}",
-    'GRANT SELECT ON {schema}.ragstore_collections, {schema}."chunks", {schema}."chunks:access" TO {role}',
-    'GRANT SELECT ON {schema}."chunks:vectors", {schema}."chunks:strays" TO {role}',
-    'ALTER TABLE {schema}."chunks:access" ENABLE ROW LEVEL SECURITY',
-    'ALTER TABLE {schema}."chunks" ENABLE ROW LEVEL SECURITY',
-    'ALTER TABLE {schema}."chunks:vectors" ENABLE ROW LEVEL SECURITY',
-    "CREATE POLICY wall ON {schema}.\"chunks:access\" TO {role} USING (container = 'public')",
-    'CREATE POLICY wall ON {schema}."chunks" TO {role} USING (access_id IN (SELECT id FROM {schema}."chunks:access"))',
-    'CREATE POLICY wall ON {schema}."chunks:vectors" TO {role} USING (access_id IN (SELECT id FROM {schema}."chunks:access"))',
-)
+
+def wall() -> list[str]:
+    """The statements of the README, but for the one that makes the user."""
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```sql\n(.*?)```", readme, re.DOTALL)
+    statements = [one.strip() for one in block.split(";") if one.strip()]
+    assert statements.pop(0) == "CREATE ROLE reader LOGIN"
+    for name, other in (("ragstore.ragstore_collections", "{schema}.ragstore_collections"), ("SCHEMA ragstore", "SCHEMA {schema}")):
+        statements = [one.replace(name, other) for one in statements]
+    return [re.sub(r"\bragstore\.", "{schema}.", one).replace("NAME", "chunks").replace("TO reader", "TO {role}") for one in statements]
 
 
 @pytest.mark.parametrize("indexed", [False, True])
@@ -214,7 +215,7 @@ async def test_what_the_database_hides_from_the_reader_no_search_finds_whatever_
     await owner.apply([PutRows(rows=rows)])
     if indexed:
         await owner.maintain(force=True)
-    with role(postgres_url, *_WALL) as url:
+    with role(postgres_url, *wall()) as url:
         store = opened(reader_url=url, ann_from=50, exact_below=0)
         for condition in (ALWAYS, AnyOf("allowed", frozenset({"staff"})), Not(AnyOf("allowed", frozenset({"x"})))):
             for query in (NEAR, TextQuery(text="common"), TextQuery(text="word3 word4")):
