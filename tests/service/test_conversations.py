@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import stat
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +10,9 @@ import openai
 import pytest
 
 from ragstore import conversations
-from ragstore.conversations import Conversations, Turn
-from ragstore.errors import ConfigError, OutageError
+from ragstore.conversations import Conversations
 from tests.service.conftest import ADA_CANARY, BOB_CANARY, Chatting, Serving
+from tests.support.workspace import Workspace
 
 _BOARD, _ANY = "When does the board meet?", "What does everybody eat at noon?"
 
@@ -45,9 +42,6 @@ async def _turns(talk: Chatting, who: str, name: str) -> list[tuple[str, str]]:
 def _sent(talk: Chatting) -> list[str]:
     """What the model was told last, between instructions and question."""
     return [message["content"] for message in talk.model.requests[-1]["messages"][1:-1]]
-
-
-# Over HTTP.
 
 
 async def test_a_conversation_goes_on_where_it_was_and_each_turn_retrieves_anew(chatting: Serving) -> None:
@@ -144,6 +138,18 @@ async def test_a_turn_whose_source_is_no_longer_there_is_dropped(chatting: Servi
             (talk.served.workspace.docs / "ada.md").unlink()
         await talk.served.index.sync(allow_mass_delete=True)
         assert await _turns(talk, "ada", name) == []
+
+
+async def test_a_turn_rests_on_the_earlier_turns_that_its_prompt_had_room_for(chatting: Serving, workspace: Workspace) -> None:
+    workspace.sections["prompt"] = {"max_tokens": 600}
+    async with chatting() as talk:
+        name = await _begin(talk, "ada")
+        for number in range(4):
+            await _ask(talk, "ada", name, f"{_ANY} {number}", "word " * (5 if number == 2 else 80))
+        kept = Conversations(_file(talk), keep_days=30).find("ada", name)
+        assert kept is not None
+        assert [turn.after for turn in kept.turns] == [(), (1,), (2,), (2, 3)]
+        assert len(_sent(talk)) == 4
 
 
 async def test_where_nobody_can_tell_what_may_be_read_no_turn_is_shown(chatting: Serving) -> None:
@@ -257,121 +263,13 @@ async def test_a_purged_blob_takes_the_turns_with_it_that_were_made_of_it(chatti
         assert len(await _turns(talk, "bob", theirs)) == 1
 
 
-# The file.
-
-
-@pytest.fixture
-def kept(tmp_path: Path) -> Conversations:
-    return Conversations(tmp_path / "state" / "conversations.db", keep_days=30)
-
-
-def _turn(text: str = "words", **options: Any) -> Turn:
-    return Turn(question=text, answer=f"about {text}", **options)
-
-
-def _begun(kept: Conversations, owner: str = "ada") -> str:
-    made = kept.begin(owner)
-    assert made is not None
-    return made.id
-
-
-def test_the_file_comes_with_the_first_conversation_for_its_owner_alone(kept: Conversations, tmp_path: Path) -> None:
-    assert kept.all("ada") == []
-    assert kept.find("ada", "conv_x") is None
-    assert not kept.add("ada", "conv_x", _turn())
-    assert not kept.delete("ada", "conv_x")
-    assert (kept.count("0" * 32), kept.erase("0" * 32), kept.files) == (0, 0, [])
-    _begun(kept)
-    [file] = kept.files
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-
-
-def test_a_turn_comes_back_as_it_was(kept: Conversations) -> None:
-    name = _begun(kept)
-    turn = _turn("größer 北京 \U0001f600 ' \u2028", cited=((1, "a" * 32),), chunks=("a" * 32, "b" * 32), after=())
-    assert kept.add("ada", name, turn)
-    assert kept.add("ada", name, _turn(after=(1,)))
-    found = kept.find("ada", name)
-    assert found is not None
-    first, second = found.turns
-    assert (first.question, first.answer, first.cited, first.chunks) == (turn.question, turn.answer, turn.cited, turn.chunks)
-    assert [(each.number, each.after) for each in (first, second)] == [(1, ()), (2, (1,))]
-    assert found.chunks == {"a" * 32, "b" * 32}
-
-
-def test_of_turns_those_stay_that_rest_on_readable_chunks_through_all_turns_before(kept: Conversations) -> None:
-    name = _begun(kept)
-    for chunks, after in ((("a",), ()), (("b",), (1,)), ((), (2,)), (("a",), ()), ((), ()), (("a", "b"), ()), (("a",), (9,))):
-        kept.add("ada", name, _turn(chunks=chunks, after=after))
-    found = kept.find("ada", name)
-    assert found is not None
-    assert [turn.number for turn in found.readable({"a"})] == [1, 4, 5]
-    assert [turn.number for turn in found.readable({"a", "b"})] == [1, 2, 3, 4, 5, 6]
-    assert [turn.number for turn in found.readable(())] == [5]
-
-
-def test_many_writers_at_once_lose_nothing(kept: Conversations) -> None:
-    name = _begun(kept)
-    with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(lambda number: kept.add("ada", name, _turn(str(number), chunks=("c",))), range(60)))
-    found = kept.find("ada", name)
-    assert found is not None
-    assert [turn.number for turn in found.turns] == list(range(1, 61))
-    assert {turn.question for turn in found.turns} == {str(number) for number in range(60)}
-
-
-def test_what_was_not_used_for_too_long_is_gone_also_from_the_file(tmp_path: Path) -> None:
-    now = [1000.0]
-    kept = Conversations(tmp_path / "c.db", keep_days=1, clock=lambda: now[0])
-    old, used = _begun(kept), _begun(kept)
-    kept.add("ada", old, _turn("halyard"))
-    now[0] += 50_000
-    kept.add("ada", used, _turn("anchor"))
-    now[0] += 50_000
-    assert [each.id for each in kept.all("ada")] == [used]
-    assert kept.find("ada", old) is None
-    assert not kept.add("ada", old, _turn())
-    assert b"halyard" in kept.files[0].read_bytes()
-    kept.expire()
-    assert b"halyard" not in kept.files[0].read_bytes()
-    assert b"anchor" in kept.files[0].read_bytes()
-
-
-def test_a_conversation_takes_no_more_than_its_room(kept: Conversations) -> None:
-    name = _begun(kept)
-    assert not kept.add("ada", name, _turn("ä" * 600_000))
-    assert kept.add("ada", name, _turn("ä" * 200_000))
-    assert not kept.add("ada", name, _turn("ä" * 200_000))
-    found = kept.find("ada", name)
-    assert found is not None
-    assert (len(found.turns), found.full) == (1, False)
-
-
-def test_what_is_erased_takes_with_it_what_was_said_after_it(kept: Conversations) -> None:
-    name, other = _begun(kept), _begun(kept, "bob")
-    document, another = "0123abcd" + "1" * 24, "fedc4321" + "2" * 24
-    for chunks, after in ((("0123abcdff",), ()), (("fedc432100",), (1,)), ((), (2,)), (("fedc432100",), ())):
-        kept.add("ada", name, _turn(f"halyard {chunks}", chunks=chunks, after=after))
-    kept.add("bob", other, _turn("halyard", chunks=("0123abcd00",)))
-    assert (kept.count(document), kept.count(another)) == (2, 2)
-    assert kept.erase(document) == 4
-    assert (kept.count(document), kept.count(another)) == (0, 1)
-    found = kept.find("ada", name)
-    assert found is not None
-    assert [turn.number for turn in found.turns] == [4]
-    assert b"0123abcd" not in kept.files[0].read_bytes()
-
-
-def test_a_file_that_is_damaged_or_newer_says_so(kept: Conversations, tmp_path: Path) -> None:
-    _begun(kept)
-    [file] = kept.files
-    with sqlite3.connect(file) as connection:
-        connection.execute("PRAGMA user_version = 9")
-    connection.close()
-    with pytest.raises(ConfigError, match="newer"):
-        kept.all("ada")
-    file.write_bytes(b"no database" * 1000)
-    with pytest.raises(OutageError, match="conversations"):
-        kept.all("ada")
-    with pytest.raises(OutageError, match="conversations"):
-        Conversations(tmp_path / "state" / "conversations.db" / "x" / "y.db", keep_days=1).begin("ada")
+async def test_words_that_somebody_typed_are_no_turn_of_a_purged_blob_but_they_are_told(chatting: Serving) -> None:
+    async with chatting() as talk:
+        [hit, *_] = await talk.served.index.search("board", principal=talk.served.index.principal("ada"))
+        name = await _begin(talk, "eve")
+        await _ask(talk, "eve", name, hit.text, "There are no sources for that.")
+        (talk.served.workspace.docs / "ada.md").unlink()
+        done = await talk.served.index.purge("docs/ada.md")
+        assert (done.removed["turns"], done.left) == (0, [f"{str(_file(talk))!r} holds a text of it"])
+        await talk.served.http.delete(f"/v1/conversations/{name}", headers=talk.served.bearer("eve"))
+        assert (await talk.served.index.purge("docs/ada.md")).left == []
