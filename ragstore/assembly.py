@@ -83,6 +83,7 @@ class Assembly:
         """Opens the ledger and reads the policy; raises `ConfigError` where either is wrong."""
         self.settings = settings
         self._connectors = connectors or Connectors()
+        self._warm: set[str] = set()
         access = settings.access.model_dump(exclude={"graph"})
         self.policy = open_policy(access, settings.base, acls=AclTables(lambda: self.ledger.acls))
         self.principals = open_principals(access, settings.base)
@@ -148,6 +149,12 @@ class Assembly:
                 f"{embedder.fingerprint!r}); bring the model back, or run: ragstore index --reembed"
             )
         return embedder, self.store(holding)
+
+    async def warm(self, embedder: Embedder) -> None:
+        """Have it embed a word, once: what it was built from may be opened, or asked whether it is there, by the first text alone."""
+        if embedder.fingerprint not in self._warm:
+            await embedder.embed(["ready"], purpose="query")
+            self._warm.add(embedder.fingerprint)
 
     def note_access_mode(self, *, complete: bool) -> None:
         """Remember under which mode the index is made: access control from the beginning of a pass, `open` when one has come to its end."""

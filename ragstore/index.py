@@ -368,10 +368,10 @@ class AsyncIndex:
 
     async def ready(self) -> None:
         """Whether a question could be answered now: raises as `search` does where ledger, policy, model or store is not there."""
-        _, store = self._assembly.reading()
+        embedder, store = self._assembly.reading()
         self._assembly.principals.all()
         self._assembly.policy.filter_for(LOCAL_PRINCIPAL)
-        await store.stats()
+        await asyncio.gather(self._assembly.warm(embedder), store.stats())
 
     def failures(self) -> list[dict[str, Any]]:
         """Blobs that could not be indexed, oldest first: `{"blob", "kind", "reason", "attempts", "since"}`."""

@@ -106,8 +106,8 @@ class Location:
 def load_lancedb() -> ModuleType:
     """The module `lancedb`, imported at a third of its usual cost (0.6 s instead of 1.7 s of processor time).
 
-    Nearly all of that time goes into building the validators of a REST client that is not used here. While the import runs, such
-    validators are replaced by ones that are built on their first call, and then do the same.
+    Nearly all of that time goes into building the validators of a REST client that is not used here. While the import runs, those of
+    functions are replaced by ones that are built on their first call and then do the same, and those of models wait for their first use.
     """
     with _IMPORTING:
         if "lancedb" in sys.modules:
@@ -116,12 +116,13 @@ def load_lancedb() -> ModuleType:
 
         # Its own log goes straight to stderr, hundreds of lines about empty partitions; whatever fails is raised as well.
         os.environ.setdefault("LANCEDB_LOG", "error")
-        eager = pydantic.validate_call
+        eager, plain = pydantic.validate_call, pydantic.BaseModel.model_config
         pydantic.validate_call = cast("Any", _deferring(eager))
+        pydantic.BaseModel.model_config = {**plain, "defer_build": True}  # each class takes it over as it is made
         try:
             import lancedb
         finally:
-            pydantic.validate_call = eager
+            pydantic.validate_call, pydantic.BaseModel.model_config = eager, plain
         give_back_large_blocks()
         bound_read_ahead()
         bound_text_partitions()

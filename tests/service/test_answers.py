@@ -189,6 +189,29 @@ async def test_a_file_of_principals_that_broke_answers_nobody_and_is_not_ready(s
         assert (await served.http.get("/healthz")).status_code == 200
 
 
+async def test_what_cannot_embed_a_question_is_not_ready_and_what_can_is_not_asked_again(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def fails(texts: list[str], **_: object) -> None:
+        asked.extend(texts)
+        raise TransientError("the model is away")
+
+    async with serving() as served:
+        embed = served.workspace.embedder.embed
+
+        async def works(texts: list[str], **options: Any) -> Any:
+            asked.extend(texts)
+            return await embed(texts, **options)
+
+        for answers, status in ((fails, 503), (works, 200), (works, 200)):
+            monkeypatch.setattr(served.workspace.embedder, "embed", answers)
+            assert (await served.http.get("/readyz")).status_code == status
+            await asyncio.sleep(1.1)
+        assert len(asked) == 2
+
+
 async def test_a_principal_who_left_is_refused_from_then_on(serving: Serving) -> None:
     async with serving() as served:
         assert (await served.post("search", "bob", query="x")).status_code == 200

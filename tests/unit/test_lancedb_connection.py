@@ -99,11 +99,12 @@ def test_failures_are_sorted_by_what_to_do() -> None:
 def test_the_shortened_import_leaves_pydantic_as_it_was() -> None:
     code = """
 import sys, pydantic
-before = pydantic.validate_call
+before, plain = pydantic.validate_call, pydantic.BaseModel.model_config
 from ragstore_lancedb.connection import load_lancedb
 assert "lancedb" not in sys.modules
 lancedb = load_lancedb()
 assert pydantic.validate_call is before
+assert pydantic.BaseModel.model_config is plain
 assert load_lancedb() is lancedb
 from lance_namespace_urllib3_client.api.table_api import TableApi
 try:
@@ -112,6 +113,14 @@ except pydantic.ValidationError as error:
     assert "Input should be a valid string" in str(error)
 else:
     raise AssertionError("a validator that was put off does not validate")
+from lance_namespace_urllib3_client.models.list_tables_request import ListTablesRequest
+assert ListTablesRequest(limit=3).model_dump()["limit"] == 3
+try:
+    ListTablesRequest(limit="x")
+except pydantic.ValidationError as error:
+    assert "limit" in str(error)
+else:
+    raise AssertionError("a model that was put off does not validate")
 """
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=60)
 
