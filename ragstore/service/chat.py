@@ -36,6 +36,10 @@ _TOO_MANY: Final = 429
 _NOT_AS_IT_IS: Final = frozenset({400, 413, 422})
 """What a model's service says of a request that another request could mend."""
 _UNFORESEEN: Final = Problem(status=500, detail="something went wrong that nobody foresaw; the log says where", code="internal_error")
+_PULSE: Final = 15.0
+"""Seconds between two signs of life in a stream: proxies give up what is silent for a minute, and a model may think for longer."""
+_STILL_THERE: Final = b": still there\n\n"
+"""A comment, which every client leaves out."""
 _CHARACTERS: Final = 16
 """For each token of the budget: what is before the last so many characters of earlier messages cannot fit, and is not looked at."""
 
@@ -126,6 +130,7 @@ class _Answering(Response):
         self._request_id = request_id
         self._completion = Completion(model=chat.endpoint.model)
         self._began = False
+        self._speaking = asyncio.Lock()
 
     @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -174,6 +179,15 @@ class _Answering(Response):
 
     async def _spoken(self, send: Send, built: Prompt) -> Piece:
         """All that the model says, as one piece."""
+        pulse = asyncio.create_task(self._pulse(send)) if self._body.stream else None
+        try:
+            return await self._listened(send, built)
+        finally:
+            if pulse is not None:
+                pulse.cancel()
+                await asyncio.gather(pulse, return_exceptions=True)
+
+    async def _listened(self, send: Send, built: Prompt) -> Piece:
         texts: list[str] = []
         finish, usage = None, None
         async with aclosing(self._chat.endpoint.stream(built.messages, self._body.options)) as pieces:
@@ -226,14 +240,20 @@ class _Answering(Response):
         )
         return await asyncio.to_thread(self._chat.kept.add, self._principal.id, conversation.id, turn)
 
-    async def _say(self, send: Send, text: str) -> None:
-        if not self._began:
-            headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            self._began = True
-            await self._send(send, self._completion.first())
-        if text:
-            await self._send(send, self._completion.piece(text))
+    async def _pulse(self, send: Send) -> None:
+        while True:
+            await asyncio.sleep(_PULSE)
+            await self._say(send, "", besides=_STILL_THERE)
+
+    async def _say(self, send: Send, text: str, *, besides: bytes = b"") -> None:
+        async with self._speaking:
+            if not self._began:
+                headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+                await send({"type": "http.response.start", "status": 200, "headers": headers})
+                self._began = True
+                await self._send(send, self._completion.first())
+            if text or besides:
+                await self._send(send, self._completion.piece(text) if text else besides)
 
     @staticmethod
     async def _send(send: Send, content: bytes, *, end: bool = False) -> None:

@@ -8,6 +8,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -73,6 +74,19 @@ async def test_pieces_are_given_as_they_come(chatting: Serving) -> None:
             stream = await client.chat.completions.create(model="m", messages=user("board"), stream=True)
             moments = [asyncio.get_running_loop().time() - began async for chunk in stream if chunk.choices[0].delta.content]
         assert moments[0] < moments[-1] - 0.5
+
+
+async def test_a_stream_shows_that_it_lives_while_the_model_thinks(chatting: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ragstore.service.chat._PULSE", 0.2)
+    async with chatting() as talk:
+        talk.model.reply, talk.model.pause = "word", 0.7
+        assert said(await streamed(talk, "ada")) == "word"
+        body = {"messages": user("board"), "stream": True}
+        async with httpx.AsyncClient() as http:
+            raw = (await http.post(f"{talk.url}/v1/chat/completions", json=body, headers=talk.served.bearer("ada"))).text
+        assert raw.startswith("data: ")
+        assert raw.index(": still there\n\n") < raw.index("word") < raw.rindex(": still there") < raw.index("[DONE]")
+        assert raw.endswith("data: [DONE]\n\n")
 
 
 def _ask_without_await(talk: Chatting) -> tuple[str, str, list[str]]:
