@@ -3,8 +3,8 @@
     python tests/benchmarks/run.py [--only NAME ...] [--quick]
 
 `overhead`, `changes`, `unchanged` (pipeline.py), `files`, `blob` (memory.py), `latency`, `throughput` (worker.py), `change-feed`,
-`embedding`, `quality`, `access`, `filtered` and `stores`. Targets of time are meant for a quiet machine: compare CPU seconds and ratios
-where others work on it.
+`embedding`, `quality`, `access`, `filtered`, `serving` and `stores`. Targets of time are meant for a quiet machine: compare CPU seconds and
+ratios where others work on it.
 RAGSTORE_SHARED names the folder of test data; without it the pipeline reads this project's own texts, and `quality` is left out. Writes
 `results/run.json`. Ends with 1 where a target is missed.
 """
@@ -122,6 +122,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "change-feed": _measured("change_feed.py", "change-feed"),
     "access": _measured("access.py", "access"),
     "filtered": _measured("filtered.py", "filtered"),
+    "serving": _measured("serving.py", "serving"),
     "stores": _measured("stores.py", "stores"),
     "embedding": Benchmark(
         script="embedding.py", quick=("--rounds", "2", "--texts", "16"), result=RESULTS / "embedding.json", figures=_embedding
