@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import openai
+from typing_extensions import override
 
 import ragstore
 from ragstore.service.keys import new_key
@@ -46,6 +47,7 @@ class Parrot(BaseHTTPRequestHandler):
             event = {"choices": [{"index": 0, "delta": {"content": piece}, "finish_reason": finish}]}
             self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
 
+    @override
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
 
