@@ -12,6 +12,8 @@ from ragstore.retrieval.search import MAX_LIMIT
 _LONGEST: Final = 8_192
 _LONGEST_MESSAGE: Final = 65_536
 _MOST_MESSAGES: Final = 200
+_NO_NUL: Final[dict[str, Any]] = {"pattern": r"^[^\x00]*$"}
+"""For the document: what `storable` wants. (Half of a character is no text of JSON's by itself.)"""
 
 
 def storable(text: str) -> str:
@@ -63,7 +65,7 @@ class Earlier(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     role: Literal["user", "assistant"]
-    content: Annotated[str, Field(max_length=_LONGEST_MESSAGE), AfterValidator(storable)]
+    content: Annotated[str, Field(max_length=_LONGEST_MESSAGE, json_schema_extra=_NO_NUL), AfterValidator(storable)]
 
 
 class PromptQuestion(Question):
@@ -78,7 +80,7 @@ class PromptQuestion(Question):
         max_length=_MOST_MESSAGES,
         description="Earlier messages, oldest first. They are talk and never evidence: the query alone is looked up, anew.",
     )
-    wishes: Annotated[str, Field(max_length=_LONGEST), AfterValidator(storable)] = Field(
+    wishes: Annotated[str, Field(max_length=_LONGEST, json_schema_extra=_NO_NUL), AfterValidator(storable)] = Field(
         default="", description="How the answer should be, such as in which language. It stands below the rules, and changes none."
     )
     max_tokens: Annotated[int, Field(ge=256, le=10_000_000), WHOLE] | None = Field(

@@ -11,6 +11,7 @@ import pytest
 from ragstore.errors import AccessError, ConfigError, TransientError
 from ragstore.models import Hit
 from tests.service.conftest import ADA_CANARY, BOB_CANARY, Serving, token
+from tests.support.workspace import Workspace
 
 _CANARIES = {"ada": ADA_CANARY, "bob": BOB_CANARY}
 _WRONG: list[tuple[Any, int]] = [
@@ -235,6 +236,14 @@ async def test_the_application_documents_itself(serving: Serving) -> None:
         assert {"/v1/search", "/v1/prompt", "/v1/chunks/{chunk_id}", "/healthz", "/readyz", "/metrics"} <= document["paths"].keys()
         assert document["paths"]["/v1/search"]["post"]["security"]
         assert "/openapi.json" in (await served.http.get("/docs")).text
+
+
+async def test_where_everybody_may_ask_the_document_wants_no_credential(serving: Serving, workspace: Workspace) -> None:
+    workspace.sections["access"] = {"mode": "open"}
+    async with serving(with_keys=False, tokens=False) as served:
+        document = (await served.http.get("/openapi.json")).json()
+        assert not any("security" in operation for path in document["paths"].values() for operation in path.values())
+        assert (await served.http.post("/v1/search", json={"query": "soup"})).status_code == 200
 
 
 async def test_a_page_that_is_not_there_is_a_problem(serving: Serving) -> None:

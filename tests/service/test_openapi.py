@@ -60,8 +60,8 @@ include-path = "/v1/conversations"
 checks = { positive_data_acceptance = { expected-statuses = [200, 201, 415] } }
 
 [[operations]]
-include-path = ["/v1/prompt", "/v1/chat/completions"]
-# Whether a question leaves room for its sources, who speaks last, or which conversations there are, no schema can say.
+include-path = ["/v1/search", "/v1/prompt", "/v1/chat/completions"]
+# Whether there is a reranker, a question leaves room for its sources, who speaks last, which conversations there are: no schema can say.
 checks = { positive_data_acceptance = { expected-statuses = [200, 400, 404] } }
 
 [[operations]]
@@ -127,7 +127,8 @@ def test_every_answer_is_one_that_the_document_names(base: Path) -> None:
     assert report["operations"]["tested"] == report["operations"]["total"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_where_everybody_may_ask_the_document_wants_no_credential(base: Path) -> None:
     with _serving(base, with_keys=False) as (url, keys):
-        _checked(base, url, keys, "--phases", "fuzzing", "--max-examples", "10", "--exclude-path-regex", _OF_A_MODEL)
+        _checked(base, url, keys, "--exclude-path-regex", _OF_A_MODEL)
