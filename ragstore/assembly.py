@@ -17,7 +17,7 @@ from ragstore.access.acl_table import AclTables
 from ragstore.access.directory import CachedDirectory
 from ragstore.chunking import Chunker
 from ragstore.config import ConnectorSettings, Settings
-from ragstore.contracts import Embedder, Feed, GroupResolver, Source, Store
+from ragstore.contracts import Embedder, Feed, GroupResolver, Reranker, Source, Store
 from ragstore.conversations import Conversations
 from ragstore.errors import ConfigError, EmbedderChangedError
 from ragstore.ingest.copying import Copied, copy_index
@@ -63,6 +63,11 @@ class Connectors:
         built: Embedder = plugins.build("embedders", kind, options, base=settings.base)
         return built
 
+    def reranker(self, kind: str, options: Mapping[str, Any], settings: Settings) -> Reranker:
+        """The reranker of this type."""
+        built: Reranker = plugins.build("rerankers", kind, options, base=settings.base)
+        return built
+
     def store(self, settings: Settings, *, collection: str, dimensions: int) -> Store:
         """A collection of the configured store."""
         section = settings.store
@@ -92,6 +97,7 @@ class Assembly:
             state_folder(settings.ledger.url, settings.base), owner=self.ledger.owner if self.ledger.shared else None
         )
         self._embedders: dict[str, Embedder] = {}
+        self._reranker: Reranker | None = None
         self._stores: dict[str, Store] = {}
         self._sources: list[Source] | None = None
         self._parsers: ParserPool | None = None
@@ -127,6 +133,13 @@ class Assembly:
         if key not in self._embedders:
             self._embedders[key] = self._connectors.embedder(kind, options, self.settings)
         return self._embedders[key]
+
+    def reranker(self) -> Reranker | None:
+        """What `[reranker]` names, built once; None where there is no such section. Its model is no part of the index and may change."""
+        section = self.settings.reranker
+        if section is not None and self._reranker is None:
+            self._reranker = self._connectors.reranker(section.type, section.options, self.settings)
+        return self._reranker
 
     def store(self, holding: Holding) -> Store:
         """A collection of the store, opened once."""
@@ -267,13 +280,12 @@ class Assembly:
         """Give back everything that was built."""
         if self._parsers is not None:
             await self._parsers.close()
-        parts: list[Source | Embedder | Store | CachedDirectory] = [
+        parts: list[Source | Embedder | Reranker | Store | CachedDirectory] = [
             *(self._sources or []),
             *self._embedders.values(),
             *self._stores.values(),
         ]
-        if self._directory is not None:
-            parts.append(self._directory)
+        parts += [part for part in (self._reranker, self._directory) if part is not None]
         for part in parts:
             await part.close()
         if self.ledger.shared:

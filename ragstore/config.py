@@ -16,6 +16,7 @@ from ragstore.errors import ConfigError
 _PREFIX = "RAGSTORE_"
 _NOT_SECTIONS = {"SHARED"}
 _DEFAULT_TYPES = {"embedder": "minilm", "store": "lancedb"}
+_EXAMPLE_TYPES = {**_DEFAULT_TYPES, "reranker": "rerank-api"}
 _NO_TABLE = frozenset({"dict_type", "model_type", "model_attributes_type", "tuple_type"})
 """What pydantic calls it where a section is a plain value."""
 
@@ -111,6 +112,7 @@ class RetrievalSettings(_Section):
     mmr: float = Field(default=1.0, ge=0, le=1, description="how much relevance counts against being unlike the hits before")
     half_life_days: float = Field(default=0.0, ge=0, le=36_600, description="in which half of the boost of a new blob is gone; 0: none")
     neighbours: int = Field(default=0, ge=0, le=10, description="chunks before and behind each hit that come with it")
+    rerank: bool | None = Field(default=None, description="whether the model of [reranker] orders the hits; None: where there is one")
 
 
 class PromptSettings(_Section):
@@ -177,6 +179,7 @@ class Settings(_Section):
     base: Path
     source: tuple[ConnectorSettings, ...] = ()
     embedder: ConnectorSettings = ConnectorSettings(type=_DEFAULT_TYPES["embedder"])
+    reranker: ConnectorSettings | None = None
     chunking: ChunkingSettings = ChunkingSettings()
     store: ConnectorSettings = ConnectorSettings(type=_DEFAULT_TYPES["store"])
     ledger: LedgerSettings = LedgerSettings()
@@ -223,9 +226,12 @@ def from_mapping(data: Mapping[str, Any], *, base: Path, environ: Mapping[str, s
     if isinstance(access, dict) and isinstance(access.get("graph"), Mapping):
         merged["access"] = {**access, "graph": {"type": "graph", **access["graph"]}}
     try:
-        return Settings.model_validate({**merged, "base": base})
+        settings = Settings.model_validate({**merged, "base": base})
     except ValidationError as error:
         raise ConfigError("; ".join(_problem(item) for item in error.errors(include_url=False))) from error
+    if settings.retrieval.rerank and settings.reranker is None:
+        raise ConfigError("[retrieval] rerank = true, and there is no [reranker] to do it; write one, or take that line out")
+    return settings
 
 
 def _override(data: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
@@ -263,7 +269,7 @@ def _problem(item: Mapping[str, Any]) -> str:
     if where == ["access", "mode"] and item["type"] == "missing":
         return '[access] mode must be said: "groups", or "open" if everybody may read everything'
     if where[-1:] == ["type"] and item["type"] == "missing":
-        return f'[{where[0]}] needs a type, such as type = "{_DEFAULT_TYPES.get(where[0], "folder")}"'
+        return f'[{where[0]}] needs a type, such as type = "{_EXAMPLE_TYPES.get(where[0], "folder")}"'
     if item["type"] in _NO_TABLE and where[0] in Settings.model_fields:
         place = "access.graph" if where[:2] == ["access", "graph"] else where[0]
         return f"{place!r} must be a section, not a value: write [{place}] and its keys below it"

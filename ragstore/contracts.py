@@ -124,7 +124,8 @@ class Embedder(Protocol):
     """Covers all that changes a vector: model, revision, pooling, prefixes, dimensions, precision."""
     dimensions: int
     max_tokens: int
-    """Longest input, special tokens and prefix included; what is longer is an error in whoever cut the chunk."""
+    """Longest input, special tokens and prefix included; what is longer is an error in whoever cut the chunk. An embedder that names its
+    `scripts` gets longer texts of other alphabets, and embeds the beginning."""
     price_per_million_tokens: float | None
     """In US dollars; None where it costs nothing but time."""
     scripts: frozenset[str] | None
@@ -300,11 +301,25 @@ class Store(Protocol):
 
 
 class Reranker(Protocol):
-    """Reorders permitted texts by how well they answer; it never sees one that is not permitted."""
+    """Reorders permitted texts by how well they answer; it never sees one that is not permitted.
+
+    Somebody waits for the answer, and a search whose reranker fails is answered in the order that it had before: patience is short here.
+    """
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        """A score for each text, higher is better, in the order of the texts."""
+        """A score for each text, higher is better, finite, in the order of the texts. Between 0 and 1 it also serves variety and recency.
+
+        - Any number of texts, none included; the reranker does its own batching, and cuts what is too long for it.
+        - Never sees a blank query or text. Several calls may be under way at once.
+        - An answer that lacks a score, has one twice or one that is no number raises.
+        - Raises `ConfigError` where a person has to change something: the key, the model, the address. Whatever else it raises is logged by
+          its type alone.
+        """
         ...
+
+    async def close(self) -> None:
+        """Give back threads and connections. One that has none need not say so."""
+        return None  # noqa: RET501 - a body that is empty would have to be overridden
 
 
 class GroupResolver(Protocol):

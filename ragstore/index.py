@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
@@ -30,8 +29,8 @@ from ragstore.ingest.verify import Differences
 from ragstore.ingest.verify import verify as compare_all
 from ragstore.instrumentation import Instruments
 from ragstore.ledger import KnownBlob
-from ragstore.models import AttributeScalar, Event, Hit, Principal, Prompt
-from ragstore.overview import overview, quarantined
+from ragstore.models import AttributeScalar, Hit, Principal, Prompt
+from ragstore.overview import overview, quarantined, retry
 from ragstore.prompting import SHIPPED, PromptBuilder, count_by
 from ragstore.retrieval import AuditLog, Freshness, Observer, Quality, Retriever, Switches
 from ragstore.retrieval.record import observe_all
@@ -248,13 +247,14 @@ class AsyncIndex:
         """Up to `limit` hits that this principal may read, best first. See `ragstore.retrieval.Retriever.search`.
 
         `switches` say what is other than in `[retrieval]`: `fusion`, `vector_weight`, `near_duplicates`, `mmr`, `half_life_days`,
-        `neighbours`; see `ragstore.retrieval.Quality`. Raises `StoreDamagedError` where the store has lost its rows: that is another
-        answer than finding nothing.
+        `neighbours`, `rerank`; see `ragstore.retrieval.Quality`. Raises `StoreDamagedError` where the store has lost its rows: that is
+        another answer than finding nothing.
         """
         hits = await self._ask(
             lambda retriever: retriever.search(
                 query, principal=principal, limit=limit, filter=filter, per_blob=per_blob, legs=legs, **switches
-            )
+            ),
+            rerank=switches.get("rerank", self._quality.rerank),
         )
         if not hits:
             await self._refuse_lost_rows()
@@ -294,7 +294,8 @@ class AsyncIndex:
         hits = await self._ask(
             lambda retriever: retriever.search(
                 query, principal=principal, limit=limit, filter=filter, per_blob=per_blob, legs=legs, join=False, **switches
-            )
+            ),
+            rerank=switches.get("rerank", self._quality.rerank),
         )
         if not hits:
             await self._refuse_lost_rows()
@@ -306,8 +307,11 @@ class AsyncIndex:
         builder = PromptBuilder(count_tokens=count, template=SHIPPED.get(named, self._settings.base / named))
         return builder.build(query, hits, max_tokens=max_tokens or settings.max_tokens, history=history, wishes=wishes)
 
-    async def _ask(self, question: Callable[[Retriever], Awaitable[Answer]]) -> Answer:
-        """The answer of the collection that is there now: one replaced meanwhile (`reembed`) may have been gone when it answered."""
+    async def _ask(self, question: Callable[[Retriever], Awaitable[Answer]], *, rerank: bool | None = False) -> Answer:
+        """The answer of the collection that is there now: one replaced meanwhile (`reembed`) may have been gone when it answered.
+
+        A question that will not be reranked does not wait for that model to be loaded.
+        """
         assembly = self._assembly
         while True:
             embedder, store = assembly.reading()
@@ -317,6 +321,7 @@ class AsyncIndex:
                 policy=assembly.policy,
                 committed=assembly.ledger.documents.committed,
                 at_once=assembly.ledger.documents.committed_at_once,
+                reranker=None if rerank is False else assembly.reranker(),
                 freshness=self._freshness,
                 observe=observe_all(self._observers),
                 quality=self._quality,
@@ -369,6 +374,8 @@ class AsyncIndex:
     async def ready(self) -> None:
         """Whether a question could be answered now: raises as `search` does where ledger, policy, model or store is not there."""
         embedder, store = self._assembly.reading()
+        if self._quality.rerank is not False:
+            self._assembly.reranker()
         self._assembly.principals.all()
         self._assembly.policy.filter_for(LOCAL_PRINCIPAL)
         await asyncio.gather(self._assembly.warm(embedder), store.stats())
@@ -379,14 +386,7 @@ class AsyncIndex:
 
     def retry_failures(self, blob: str | None = None) -> int:
         """Have the next pass try these again (all, or the blob `container/path`), or the worker, where one runs. Returns how many."""
-        ledger = self._assembly.ledger
-        count = ledger.quarantine.retry(blob)
-        if read_state(ledger) is not None:
-            named = [failure.document_id for failure in ledger.quarantine.all().values() if blob in {None, failure.blob}]
-            now = datetime.now(UTC)
-            events = [Event(blob=known.id, hint="content", moment=now, kind="retry") for known in ledger.documents.some(named).values()]
-            ledger.work.put(events)
-        return count
+        return retry(self._assembly.ledger, blob)
 
     def drop_failures(self, blob: str | None = None) -> int:
         """Report these no more until the blob changes. Returns how many."""

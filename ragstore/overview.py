@@ -8,6 +8,7 @@ from typing import Any
 from ragstore.assembly import Assembly
 from ragstore.config import ConnectorSettings
 from ragstore.ledger import Ledger
+from ragstore.models import Event
 from ragstore.worker.state import read_state
 
 
@@ -49,6 +50,16 @@ def quarantined(ledger: Ledger) -> list[dict[str, Any]]:
         for failure in found
         if not failure.dismissed
     ]
+
+
+def retry(ledger: Ledger, blob: str | None) -> int:
+    """Have these failures (all, or those of one blob) tried again, by the next pass or by the worker that runs. Returns how many."""
+    count = ledger.quarantine.retry(blob)
+    if read_state(ledger) is not None:
+        named = [failure.document_id for failure in ledger.quarantine.all().values() if blob in {None, failure.blob}]
+        now = datetime.now(UTC)
+        ledger.work.put([Event(blob=known.id, hint="content", moment=now, kind="retry") for known in ledger.documents.some(named).values()])
+    return count
 
 
 def _followed(ledger: Ledger) -> list[dict[str, Any]]:

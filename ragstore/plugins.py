@@ -10,12 +10,13 @@ from typing import Any, Final, Literal, get_type_hints
 
 from ragstore.errors import ConfigError
 
-Kind = Literal["sources", "feeds", "embedders", "stores", "directories"]
+Kind = Literal["sources", "feeds", "embedders", "rerankers", "stores", "directories"]
 
 _ONE: Final[Mapping[Kind, str]] = {
     "sources": "source",
     "feeds": "feed",
     "embedders": "embedder",
+    "rerankers": "reranker",
     "stores": "store",
     "directories": "directory",
 }
@@ -23,6 +24,7 @@ _ONE: Final[Mapping[Kind, str]] = {
 _EXTRAS = {
     "azure": "azure",
     "aiohttp": "azure",
+    "httpx": "rerank",
     "openai": "openai",
     "openvino": "openvino",
     "pinecone": "pinecone",

@@ -104,6 +104,13 @@ type = "minilm"                     # offline, English. Or "openvino" (faster on
 # download = true                   # minilm: fetch them from the Hugging Face Hub where they are missing
 # workers = 2                       # minilm: threads
 
+# [reranker]                        # a model that orders the best 50 hits anew; without it none does
+# type = "rerank-api"               # sends their texts to a service; needs: pip install 'ragstore[rerank]'
+# style = "cohere"                  # or "jina", "voyage" (their keys in CO_API_KEY, JINA_API_KEY, VOYAGE_API_KEY), or "tei"
+# model = "NAME"                    # rerank-api: also base_url (needed for "tei"), api_key_env, max_batch, max_bytes, concurrency, timeout,
+                                    # attempts; cross-encoder: also revision, device, batch_size, max_length
+# type = "cross-encoder"            # runs here, model = "FOLDER" or a name; needs: pip install 'ragstore[sentence-transformers]'
+
 [chunking]
 size = 254                          # tokens of content in a chunk; with two special tokens at most what the embedder reads
 min_ratio = 0.3                     # a chunk under this share of the size is joined to its neighbour where that fits
@@ -156,6 +163,7 @@ near_duplicates = 1.0               # 0.8: of texts that share 80 % of their wor
 mmr = 1.0                           # 0.7: prefer hits that are unlike those before, at some cost of relevance; 1.0: relevance alone
 half_life_days = 0                  # 180: lift what was modified lately; half of that lift is gone after 180 days; 0: none
 neighbours = 0                      # 1: a hit brings the chunk before and the chunk behind it
+# rerank = false                    # with a [reranker]: only for queries that ask for it; default: for all
 
 [prompt]
 max_tokens = 3000                   # of the whole prompt

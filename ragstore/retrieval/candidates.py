@@ -136,7 +136,6 @@ class Candidates:
                 return _Leg(matches=kept[:number], complete=everything and len(kept) < number)
             asked = max(larger(asked), _enough(asked, kept=len(kept), wanted=number))
 
-
     async def _proposed(self, query: VectorQuery | TextQuery, number: int) -> list[Match]:
         with tracing.step("store.search", leg="text" if isinstance(query, TextQuery) else "vector", asked=number):
             return await self.store.search(query, filter=self.filter, limit=number)

@@ -20,6 +20,7 @@ class Switches(TypedDict, total=False):
     mmr: float
     half_life_days: float
     neighbours: int
+    rerank: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class Quality:
     """In so many days after a blob was modified, half of the boost is gone that recency gives; 0 gives none."""
     neighbours: int = 0
     """Chunks before and behind each hit that come with it."""
+    rerank: bool | None = None
+    """Whether a reranker orders the hits; None: where there is one. It is an error to ask for one that is not there."""
 
     def __post_init__(self) -> None:
         """Checks the limits; what is no number is outside them."""
@@ -51,6 +54,8 @@ class Quality:
             raise QueryError(f"half_life_days must be a number of days, or 0 for no boost, not {self.half_life_days}")
         if not 0 <= self.neighbours <= MOST_NEIGHBOURS:
             raise QueryError(f"neighbours must be between 0 and {MOST_NEIGHBOURS}, not {self.neighbours}")
+        if self.rerank not in (None, True, False):
+            raise QueryError(f"rerank must be true or false, not {self.rerank!r}")
 
     @property
     def reorders(self) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal, Unpack, cast
@@ -21,6 +20,7 @@ from ragstore.retrieval.expression import Expression, to_filter
 from ragstore.retrieval.quality import Quality, Switches
 from ragstore.retrieval.record import Observer, Retrieval, now, query_hash
 from ragstore.retrieval.reordering import boosted, diverse
+from ragstore.retrieval.reranking import reranked
 from ragstore.retrieval.surroundings import Around, Widened, widened
 from ragstore.retrieval.syntax import parse
 
@@ -32,6 +32,7 @@ _SPARE: Final = 4
 """Beyond the limit, where one leg alone answers and no rank depends on another: for texts that are there twice."""
 _SLICE: Final = 16
 _RERANKED: Final = 50
+"""The least that is put into another order: what is better may stand behind what will be shown."""
 _ID_LENGTH: Final = 128
 
 
@@ -91,12 +92,14 @@ class Retriever:
         - With `join`, the neighbours of a hit are joined to its text and its span; without, they come behind it as hits of their own,
           beyond the limit.
         - Scores are comparable within one answer only: fused, those of the one leg that was asked, or the reranker's.
+        - A reranker that fails costs its order and not the answer (see `reranking`); one that is set up wrongly raises `ConfigError`.
         - Raises `QueryError` for a blank query, a limit outside 1 to 1000 or a filter that does not parse, `AccessError` without a
           principal or where the policy or the ledger cannot be reached, `TransientError` where the store cannot.
         """
         words = _checked(query, limit=limit, per_blob=per_blob)
         quality = replace(self._quality, **switches)
         check_legs(legs, self._store)
+        reranker = self._reranker_for(quality)
         wanted = parse(filter) if isinstance(filter, str) else filter
         door = self._door(principal, wanted)
         admitted = simplify(all_of((door.scope.filter, ALWAYS if wanted is None else to_filter(wanted)[0])))
@@ -111,7 +114,7 @@ class Retriever:
                 fusion=quality.fusion,
                 vector_weight=quality.vector_weight,
             )
-            hits = await self._best(candidates, door, quality, limit=limit, per_blob=per_blob)
+            hits = await self._best(candidates, door, quality, reranker, limit=limit, per_blob=per_blob)
             door.tell()
         found = await self._widened(hits, door, quality.neighbours)
         shown = [part for each in found for part in (each.hit, *each.beside)]
@@ -187,14 +190,23 @@ class Retriever:
         )
         await asyncio.to_thread(self._observe, record)
 
-    async def _best(self, candidates: Candidates, door: Door, quality: Quality, *, limit: int, per_blob: int | None) -> list[Hit]:
+    def _reranker_for(self, quality: Quality) -> Reranker | None:
+        if quality.rerank and self._reranker is None:
+            raise QueryError("there is no reranker here that could be asked for: leave rerank out, or name one in [reranker]")
+        return None if quality.rerank is False else self._reranker
+
+    async def _best(
+        self, candidates: Candidates, door: Door, quality: Quality, reranker: Reranker | None, *, limit: int, per_blob: int | None
+    ) -> list[Hit]:
         """Permitted hits in the order that reranker, recency and diversity give to a pool of those with the best scores."""
-        if self._reranker is None and not quality.reorders:
+        if reranker is None and not quality.reorders:
             return await _collect(candidates, door, Selecting(limit=limit, per_blob=per_blob, near_duplicates=quality.near_duplicates))
         size = max(_RERANKED, 2 * limit if quality.reorders else limit)
         while True:
-            pool = await _collect(candidates, door, Selecting(limit=size))
-            hits = await self._reranked(candidates.query, pool)
+            # So many of each blob that, however they are reordered, enough are left of a pool that is full.
+            share = per_blob * size // limit if per_blob and reranker else None
+            pool = await _collect(candidates, door, Selecting(limit=size, per_blob=share))
+            hits = pool if reranker is None else await reranked(reranker, candidates.query, pool)
             if quality.half_life_days:
                 modified = {hit.chunk: chunk.modified for hit in hits if (chunk := door.known[hit.chunk]) and chunk.modified}
                 hits = boosted(hits, modified, half_life_days=quality.half_life_days, now=now())
@@ -202,7 +214,7 @@ class Retriever:
             for hit in hits:
                 selection.add(hit)
             # A larger pool is no matter of cost but where each text of it is sent to a reranker.
-            if len(selection.hits) >= limit or len(pool) < size or self._reranker is not None:
+            if len(selection.hits) >= limit or len(pool) < size or reranker is not None:
                 break
             size *= 2
         if quality.mmr == 1:
@@ -210,15 +222,6 @@ class Retriever:
         rows = await self._rows([chunk for hit in selection.hits if (chunk := door.known[hit.chunk])])
         vectors = {chunk_id: row.vector for chunk_id, row in rows.items()}
         return await asyncio.to_thread(diverse, selection.hits, vectors, relevance=quality.mmr, limit=limit)
-
-    async def _reranked(self, query: str, pool: list[Hit]) -> list[Hit]:
-        """The pool in the order of the reranker, which sees permitted texts only; a score that is no number goes last."""
-        if self._reranker is None or not pool:
-            return pool
-        with tracing.step("rerank", texts=len(pool)):
-            scores = await self._reranker.rerank(query, [hit.text for hit in pool])
-        scored = [replace(hit, score=score if math.isfinite(score) else -math.inf) for hit, score in zip(pool, scores, strict=True)]
-        return sorted(scored, key=lambda hit: -hit.score)
 
     async def _widened(self, hits: Sequence[Hit], door: Door, number: int) -> list[Widened]:
         """The hits with up to so many neighbours on each side, which pass the door as they did. Raises `AccessError` as `search` does."""
