@@ -17,7 +17,7 @@ import ragstore
 assert not {"numpy", "pydantic", "typer", "sqlalchemy", "lancedb", "azure"} & set(sys.modules), "import ragstore must stay light"
 from ragstore import plugins
 from ragstore.errors import ConfigError
-for kind in ("sources", "stores", "embedders"):
+for kind in ("sources", "stores", "embedders", "rerankers"):
     for name in plugins.names(kind):
         try:
             plugins.load(kind, name)

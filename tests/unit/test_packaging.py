@@ -49,7 +49,7 @@ def test_every_entry_point_names_a_class_of_a_package_that_is_shipped(kind: str,
 
 def test_what_is_installed_is_what_pyproject_says() -> None:
     # Fails after an edit of the entry points until `pip install -e .` is run again.
-    kinds: list[plugins.Kind] = ["sources", "feeds", "embedders", "stores", "directories"]
+    kinds: list[plugins.Kind] = ["sources", "feeds", "embedders", "rerankers", "stores", "directories"]
     assert {(kind, name) for kind in kinds for name in plugins.names(kind)} >= set(ENTRY_POINTS)
 
 
