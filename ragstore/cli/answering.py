@@ -16,8 +16,10 @@ from ragstore.cli.options import (
     MaxTokens,
     Query,
     Quiet,
+    Rerank,
     TemplateName,
     Verbose,
+    switches,
     template_named,
 )
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
@@ -43,6 +45,7 @@ def ask(
     max_tokens: MaxTokens = None,
     filter: FilterExpression = None,
     template: TemplateName = None,
+    rerank: Rerank = None,
     config: Config = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -61,8 +64,8 @@ def ask(
     settings = opening.settings_for_reading(config)
     endpoint = _endpoint(settings)
     with open_index(settings) as opened:
-        who = opened.principal(principal)
-        built = opened.prompt(query, principal=who, max_tokens=max_tokens, filter=filter, template=template_named(template))
+        who, named, said = opened.principal(principal), template_named(template), switches(rerank=rerank)
+        built = opened.prompt(query, principal=who, max_tokens=max_tokens, filter=filter, template=named, **said)
     if not built.citations:
         terminal.note("nothing found that this principal may read, so no model was asked")
         if as_json:

@@ -98,8 +98,8 @@ def run(
 
     A document is named by CONTAINER/PATH, by PATH, or by the id of which `eval unpack` made a file.
 
-    Words of --compare: configured, max-norm, rrf, vector, text; and vector-weight=X, near-duplicates=X, mmr=X, half-life-days=X,
-    neighbours=N, per-blob=N or all (default 1), which stand for those of [retrieval].
+    Words of --compare: configured, max-norm, rrf, vector, text; and rerank, no-rerank, vector-weight=X, near-duplicates=X, mmr=X,
+    half-life-days=X, neighbours=N, per-blob=N or all (default 1), which stand for those of [retrieval].
     """
     from ragstore import evaluation
     from ragstore.blocking import open as open_index

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+
+if TYPE_CHECKING:
+    from ragstore.retrieval import Switches
 
 
 def _inherit(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:  # noqa: ANN401 - options of any type pass through
@@ -48,7 +51,15 @@ TemplateName = Annotated[
     str | None,
     typer.Option("--template", metavar="NAME", help="`answer`, `summarise`, `chat`, or a file of your own. Default: [prompt] template."),
 ]
+Rerank = Annotated[
+    bool | None, typer.Option("--rerank/--no-rerank", help="Have the model of [reranker] order the hits. Default: where there is one.")
+]
 Query = Annotated[str, typer.Argument(metavar="QUERY", help="The question, in the words of whoever asks.")]
+
+
+def switches(**said: object) -> Switches:
+    """Those of the options about ranking that were given."""
+    return cast("Switches", {name: value for name, value in said.items() if value is not None})
 
 
 def template_named(said: str | None) -> str | None:

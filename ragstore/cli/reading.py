@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -16,15 +16,14 @@ from ragstore.cli.options import (
     MaxTokens,
     Query,
     Quiet,
+    Rerank,
     TemplateName,
     Verbose,
+    switches,
     template_named,
 )
 from ragstore.cli.outcome import EXIT_CODES, Exit, answers
 from ragstore.cli.terminal import Terminal
-
-if TYPE_CHECKING:
-    from ragstore.retrieval import Switches
 
 VectorWeight = Annotated[
     float | None, typer.Option("--vector-weight", metavar="SHARE", help="Of the vectors in a score, 0 to 1; the words have the rest.")
@@ -63,6 +62,7 @@ def search(
     mmr: Mmr = None,
     half_life_days: HalfLife = None,
     neighbours: Neighbours = None,
+    rerank: Rerank = None,
     per_blob: Annotated[int | None, typer.Option("--per-blob", metavar="N", help="The most hits of one blob.")] = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -76,13 +76,14 @@ def search(
     from ragstore.blocking import open as open_index
 
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
-    said = _switches(
+    said = switches(
         fusion=fusion and fusion.value,
         vector_weight=vector_weight,
         near_duplicates=near_duplicates,
         mmr=mmr,
         half_life_days=half_life_days,
         neighbours=neighbours,
+        rerank=rerank,
     )
     with open_index(opening.settings_for_reading(config)) as opened:
         found = opened.search(query, principal=opened.principal(principal), limit=limit, filter=filter, per_blob=per_blob, **said)
@@ -93,11 +94,6 @@ def search(
     return Exit.DONE
 
 
-def _switches(**said: object) -> Switches:
-    """Those of the options that were given."""
-    return cast("Switches", {name: value for name, value in said.items() if value is not None})
-
-
 @answers
 def prompt(
     *,
@@ -106,6 +102,7 @@ def prompt(
     max_tokens: MaxTokens = None,
     filter: FilterExpression = None,
     template: TemplateName = None,
+    rerank: Rerank = None,
     config: Config = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -115,10 +112,10 @@ def prompt(
     from ragstore.blocking import open as open_index
 
     terminal = Terminal(as_json=as_json, verbose=verbose, quiet=quiet)
+    said = switches(rerank=rerank)
     with open_index(opening.settings_for_reading(config)) as opened:
-        built = opened.prompt(
-            query, principal=opened.principal(principal), max_tokens=max_tokens, filter=filter, template=template_named(template)
-        )
+        who, named = opened.principal(principal), template_named(template)
+        built = opened.prompt(query, principal=who, max_tokens=max_tokens, filter=filter, template=named, **said)
     if as_json:
         citations = [citation.as_dict() for citation in built.citations]
         terminal.json({"messages": [dict(message) for message in built.messages], "citations": citations, "tokens": built.tokens})

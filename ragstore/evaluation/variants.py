@@ -12,9 +12,10 @@ from ragstore.errors import ConfigError
 from ragstore.retrieval.quality import Quality, Switches
 
 _PLAIN: Final = ("configured", "max-norm", "rrf", "vector", "text")
+_RERANK: Final = {"rerank": True, "no-rerank": False}
 _NUMBERS: Final = ("vector-weight", "near-duplicates", "mmr", "half-life-days")
 _COUNTS: Final = ("per-blob", "neighbours")
-WORDS: Final = (*_PLAIN, *(f"{name}=X" for name in _NUMBERS), "neighbours=N", "per-blob=N", "per-blob=all")
+WORDS: Final = (*_PLAIN, *_RERANK, *(f"{name}=X" for name in _NUMBERS), "neighbours=N", "per-blob=N", "per-blob=all")
 DEFAULTS: Final = ("configured", "rrf", "vector", "text")
 """What is compared unless somebody says otherwise: as `[retrieval]` says, the other way to make one list of two, and each list alone."""
 
@@ -55,10 +56,12 @@ def parse_all(texts: Iterable[str]) -> tuple[Variant, ...]:
     return tuple({variant.name: variant for variant in map(parse, texts)}.values())
 
 
-def _read(word: str) -> tuple[str, str | float | None]:
+def _read(word: str) -> tuple[str, str | float | bool | None]:
     """What a word sets, and to what."""
     if word in _PLAIN:
         return "plain", word
+    if word in _RERANK:
+        return "rerank", _RERANK[word]
     name, _, value = word.partition("=")
     key = name.replace("-", "_")
     if word == "per-blob=all":

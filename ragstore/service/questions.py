@@ -52,6 +52,7 @@ class Question(BaseModel):
     neighbours: Annotated[int, Field(ge=0, le=MOST_NEIGHBOURS), WHOLE] | None = Field(
         default=None, description="Chunks before and behind each hit that come with it."
     )
+    rerank: bool | None = Field(default=None, description="Whether a model orders the hits. True is refused where there is none.")
 
     @property
     def keywords(self) -> dict[str, Any]:

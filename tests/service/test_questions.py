@@ -42,6 +42,8 @@ _WRONG: list[tuple[dict[str, Any], str]] = [
     ({"mmr": -1}, "mmr"),
     ({"half_life_days": -1}, "half_life_days"),
     ({"neighbours": 11}, "neighbours"),
+    ({"rerank": "often"}, "rerank"),
+    ({"rerank": True}, "rerank"),
     ({"filter": "a\0b"}, "filter"),
     ({"principal": "bob"}, "principal"),
 ]

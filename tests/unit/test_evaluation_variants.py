@@ -14,6 +14,7 @@ def test_words_say_legs_fusion_blobs_and_switches() -> None:
     assert (parse("text").legs, parse("vector").legs, parse("rrf").legs) == ("text", "vector", "both")
     assert (parse("rrf").per_blob, parse("rrf per-blob=3").per_blob, parse("per-blob=all").per_blob) == (1, 3, None)
     assert parse("rrf mmr=0.7  neighbours=2").switches == {"fusion": "rrf", "mmr": 0.7, "neighbours": 2}
+    assert [parse(text).switches for text in ("text rerank", "no-rerank")] == [{"rerank": True}, {"rerank": False}]
     assert parse(" rrf   mmr=0.7").name == "rrf mmr=0.7"
 
 
@@ -35,6 +36,8 @@ def test_what_is_named_twice_is_measured_once() -> None:
         ("neighbours=99", "neighbours must be between 0 and"),
         ("rrf max-norm", "says two things of one"),
         ("text mmr=1 mmr=0", "says two things of one"),
+        ("rerank no-rerank", "says two things of one"),
+        ("rerank=1", "says nothing about how to search; did you mean"),
         ("plain=rrf", "says nothing about how to search"),
     ],
 )

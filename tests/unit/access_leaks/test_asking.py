@@ -24,6 +24,7 @@ from ragstore.errors import AccessError, ConfigError, RagstoreError
 from ragstore.filters import ALWAYS
 from ragstore.index import AsyncIndex
 from ragstore.models import Principal
+from tests.fakes.rerank_server import RerankServer
 from tests.support.azure_files import assigned
 from tests.support.vault import CANARY, HIDDEN, OPEN, PATH, PROJECT, Vault, asked, blobs, chunk_ids
 from tests.support.workspace import found
@@ -139,6 +140,30 @@ async def test_a_reranker_sees_no_hidden_text(vault: Vault) -> None:
             assert {hit.blob for hit in await asked(index, f"merger {CANARY}", "Bob", reranker=reranker, fusion=fusion)} == OPEN
             assert reranker.seen
             assert not any(CANARY in text for text in reranker.seen)
+
+
+@pytest.mark.parametrize("obeys", [True, False])
+async def test_a_service_that_reranks_is_sent_no_hidden_text_whatever_is_asked(vault: Vault, *, obeys: bool) -> None:
+    every: list[dict[str, Any]] = [
+        {},
+        {"mmr": 0.3},
+        {"neighbours": 3},
+        {"per_blob": 1},
+        {"mmr": 0.5, "neighbours": 2, "half_life_days": 9.0},
+    ]
+    with RerankServer("tei", key=None) as server:
+        vault.sections["reranker"] = {"type": "rerank-api", "style": "tei", "base_url": server.base_url}
+        async with vault.open() as index:
+            await index.sync()
+            await blobs(index, "merger", "Bob", rerank=False)
+            vault.watched.obeys = obeys
+            for options in every:
+                for legs in ("text", "vector", "both"):
+                    assert await blobs(index, f"the {CANARY} merger", "Bob", legs=legs, **options) == OPEN
+                await index.prompt("the merger", principal=index.principal("Bob"), **options)
+                assert await blobs(index, f"merger {CANARY}", "Eve", **options) == set()
+        assert server.texts
+        assert not any(CANARY in text for text in server.texts)
 
 
 # 6. A store that ignores its filter.
