@@ -88,7 +88,17 @@ def _holds(operator: str, value: Any, operand: Any) -> bool:
 
 
 def _candidates(element: object, wanted: list[Any]) -> list[Any]:
-    return wanted if len(wanted) < 50 else [element] if element in set(wanted) else []
+    if len(wanted) < 50:
+        return wanted
+    known = _SETS.get(id(wanted))
+    if known is None or known[0] is not wanted:  # once for a filter, not for each record
+        if len(_SETS) > 100:
+            _SETS.clear()
+        known = _SETS[id(wanted)] = (wanted, frozenset(wanted))
+    return [element] if element in known[1] else []
+
+
+_SETS: dict[int, tuple[list[Any], frozenset[Any]]] = {}
 
 
 def _equal(one: object, other: object) -> bool:
