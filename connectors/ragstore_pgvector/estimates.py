@@ -36,6 +36,8 @@ class Plan:
     """About so many are admitted, 1 at least."""
     by_index: bool
     """Whether an index finds them."""
+    findable: bool
+    """Whether one could, where it is quicker to read all documents: then it is known well how many there are."""
 
 
 @dataclass(slots=True)
@@ -72,10 +74,15 @@ class Estimates:
         known = await self._current(connection, names)
         if key not in known.plans:
             told = await _explained(connection, names.sql(_EXPECTED, condition=condition.sql), condition.parameters)
-            by_index = all(node["Node Type"] != "Seq Scan" for node in _nodes(told))
+            by_index = findable = _by_index(told)
+            if not by_index and condition != EVERY_ROW:
+                async with connection.transaction():
+                    await connection.execute(b"SET LOCAL enable_seqscan = off")
+                    findable = _by_index(await _explained(connection, names.sql(_EXPECTED, condition=condition.sql), condition.parameters))
             if len(known.plans) >= _MOST:
                 known.plans.clear()
-            known.plans[key] = Plan(rows=max(1, round(told["Plan Rows"] * known.per_record)), by_index=by_index)
+            rows = max(1, round(told["Plan Rows"] * known.per_record))
+            known.plans[key] = Plan(rows=rows, by_index=by_index, findable=findable)
         return known.plans[key]
 
     async def _current(self, connection: Connection, names: Names) -> _Known:
@@ -89,6 +96,10 @@ class Estimates:
                 known.per_record = known.rows / max(1, records)
             self._known = known
         return known
+
+
+def _by_index(plan: Mapping[str, Any]) -> bool:
+    return all(node["Node Type"] != "Seq Scan" for node in _nodes(plan))
 
 
 def _nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -82,8 +82,8 @@ class Nearest:
         if not usable and self.by_index == self.condition:
             return await self._exactly(connection, names, self.condition)
         plan = await self.estimates.plan(connection, names, self.by_index)
-        # Rows that no index finds are few only once the whole table was read.
-        if usable and (plan.rows > max(self.exact_below, self.limit) or not plan.by_index):
+        # Of what no index could find the planner only guesses how much there is.
+        if usable and (plan.rows > max(self.exact_below, self.limit) or not plan.findable):
             rows = await self.estimates.rows(connection, names)
             candidates = max(_CANDIDATES[self._filtered], math.ceil(_AMPLE * self.limit * rows / plan.rows))
             found = await self._approximately(connection, names, candidates) if candidates <= _MOST_CANDIDATES else None
