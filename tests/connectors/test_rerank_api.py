@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from email.utils import formatdate
@@ -115,11 +116,11 @@ async def test_nobody_waits_for_longer_than_there_is_time(make: Make, server: Re
         with pytest.raises(TransientError, match="answered 429: injected") as raised:
             await make(timeout=5).rerank("key", ["key"])
         assert raised.value.retry_after == expected
-    server.pause = 1.0
+    server.pause, hurried = 5.0, make(timeout=0.3)
     begun = time.monotonic()
-    with pytest.raises(TransientError, match=r"did not answer within 0\.2 seconds|cannot be reached"):
-        await make(timeout=0.2).rerank("key", ["key"])
-    assert time.monotonic() - begun < 0.9
+    with pytest.raises(TransientError, match=r"did not answer within 0\.3 seconds|cannot be reached"):
+        await hurried.rerank("key", ["key"])
+    assert time.monotonic() - begun < 4
 
 
 async def test_attempts_end(make: Make, server: RerankServer) -> None:
@@ -287,7 +288,9 @@ def test_a_missing_key_is_found_before_anything_is_sent(vendor: str, variable: s
         plugins.build("rerankers", "rerank-api", {"style": vendor, "model": "m"})
 
 
-def test_every_test_of_a_connector_finds_it() -> None:
-    from ragstore_rerank_api import RerankAPI as Registered
-
-    assert plugins.load("rerankers", "rerank-api") is Registered
+def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ragstore_rerank_api"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(ConfigError, match=r"pip install 'ragstore\[rerank\]'"):
+        plugins.load("rerankers", "rerank-api")

@@ -73,6 +73,14 @@ _MOST_TOKENS = 600_000
 _QUERY_TOKENS = {"cohere": 2_048, "voyage": 8_000}
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    @override
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of those who waited and have left."""
+
+
 class RerankServer:
     """Used as a context manager; `base_url` is what stands before `/rerank`."""
 
@@ -116,8 +124,7 @@ class RerankServer:
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
         self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}{self.vendor.path.removesuffix('/rerank')}"
 
