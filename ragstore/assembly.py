@@ -299,7 +299,7 @@ class Assembly:
                 f"[chunking] size = {chunking.size} is more than the embedder {self.settings.embedder.type!r} reads: it takes "
                 f"{embedder.max_tokens} tokens, special ones included; set size to {embedder.max_tokens - _SPECIAL_TOKENS} or less"
             )
-        return Chunker(size=chunking.size, count_tokens=embedder.count_tokens, min_ratio=chunking.min_ratio)
+        return Chunker(size=chunking.size, count_tokens=embedder.count_tokens, min_ratio=chunking.min_ratio, scripts=embedder.scripts)
 
     def _parser_pool(self) -> ParserPool:
         if self._parsers is None:

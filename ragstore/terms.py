@@ -1,16 +1,20 @@
 """A text in, its search terms out: the one analysis that stores use for their full text, for rows and for queries alike.
 
 Scripts that write words without spaces (Chinese, Japanese, Thai ...), and Korean, whose particles stick to the word, become
-overlapping pairs of characters, as CJK analysers do. Everything else is split into words. Stemming and stop words are left to the store.
+overlapping pairs of characters, as CJK analysers do. Everything else is split into words; those of an alphabet that tells their language
+are stemmed (Snowball). Stemming of Latin words, and stop words, are left to the store.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from collections.abc import Callable, Iterator
 from operator import add
 from typing import Final
+
+import Stemmer
 
 _UNSPACED: Final = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Myanmar, Khmer
@@ -24,8 +28,43 @@ _WORDS: Final = re.compile(rf"(?:[^\W_]+|[{_SIGNS}{_UNSPACED}]+)+")
 _ASCII_WORDS: Final = re.compile("[a-z0-9]+")
 _ASCII_BLANKS: Final = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
 _UNSPACED_RUN: Final = re.compile(f"([{_UNSPACED}]+)")
-_DROPPED: Final = re.compile(r"[\u00ad\u0300-\u036f\u0610-\u061a\u0640\u064b-\u065f\u0670\u200b-\u200d\ufeff]")
+# The breve of й stays: it is a letter of its own, on which endings, and so stems, depend.
+_DROPPED: Final = re.compile(
+    r"(?<!\u0438)\u0306|[\u00ad\u0300-\u0305\u0307-\u036f\u0610-\u061a\u0640\u064b-\u065f\u0670\u200b-\u200d\ufeff]"
+)
 """Accents, Arabic vowel marks, and characters that only steer the layout."""
+
+_STEMMERS: Final = {
+    "greek": (0x0370, 0x03FF),
+    "russian": (0x0400, 0x052F),
+    "armenian": (0x0530, 0x058F),
+    "arabic": (0x0600, 0x06FF),
+    "hindi": (0x0900, 0x097F),
+    "tamil": (0x0B80, 0x0BFF),
+}
+"""Snowball's algorithms by the letters of the alphabet whose words they stem. A word of another language of that alphabet is stemmed too,
+which may not help and does no harm: rows and queries are treated alike."""
+_ALGORITHMS: Final = {code: name for name, (first, last) in _STEMMERS.items() for code in range(first, last + 1)}
+_LONGEST: Final = 64
+"""Characters of what may be a word."""
+
+
+class _Stemmers(threading.local):
+    """Of each thread its own, because one must not be used by two at a time."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Stemmer.Stemmer] = {}
+
+    def stem(self, word: str) -> str:
+        name = _ALGORITHMS.get(ord(word[0]))
+        if name is None or len(word) > _LONGEST:
+            return word
+        if name not in self._by_name:
+            self._by_name[name] = Stemmer.Stemmer(name)
+        return self._by_name[name].stemWord(word) or word
+
+
+_stemmers = _Stemmers()
 
 
 def fold(text: str) -> str:
@@ -64,7 +103,7 @@ def _terms(text: str, of_run: Callable[[str], list[str]]) -> list[str]:
             if at % 2:
                 terms += of_run(part)
             elif part:
-                terms.append(part)
+                terms.append(_stemmers.stem(part))
     return terms
 
 

@@ -6,9 +6,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ragstore.chunking.estimate import UNIT, estimate
+from ragstore.chunking.estimate import UNIT
 from ragstore.chunking.fences import fences
 from ragstore.chunking.graphemes import joined
+from ragstore.chunking.measure import Measure
 from ragstore.errors import ConfigError, PoisonError
 from ragstore.models import Block, Chunk, HeadingMark, text_hash
 
@@ -35,6 +36,9 @@ Span = tuple[int, int]
 class Chunker:
     """Cuts documents into chunks of at most `size` tokens as `count_tokens` counts them.
 
+    Where `scripts` names those that the embedder knows, letters of other alphabets count as little as a multilingual model would count
+    them (`chunking.measure`), and the embedder gets longer texts, of which it reads the beginning.
+
     `min_ratio` is the part of the size that a chunk should have at least before it may end: smaller gives boundaries that survive
     more edits, and smaller chunks. Raises `ConfigError` for a size below 16 or a ratio outside 0 to 0.5.
     """
@@ -42,33 +46,38 @@ class Chunker:
     fingerprint: str
     """Covers all that decides where this class cuts, except for the tokenizer."""
 
-    def __init__(self, *, size: int = 254, count_tokens: Callable[[Sequence[str]], list[int]], min_ratio: float = 0.3) -> None:
+    def __init__(
+        self,
+        *,
+        size: int = 254,
+        count_tokens: Callable[[Sequence[str]], list[int]],
+        min_ratio: float = 0.3,
+        scripts: frozenset[str] | None = None,
+    ) -> None:
         if size < SMALLEST_SIZE:
             raise ConfigError(f"chunk size {size} is too small; use {SMALLEST_SIZE} tokens or more")
         if not 0 < min_ratio <= 0.5:  # noqa: PLR2004 - above a half, two parts could not share what is over the size
             raise ConfigError(f"min_ratio {min_ratio} is out of range; use a number over 0 and up to 0.5")
         self._size = size
-        self._count_tokens = count_tokens
+        self._measure = Measure(count_tokens, scripts=scripts)
         self._min_ratio = min_ratio
-        self.fingerprint = f"stable-{CHUNKER_VERSION}:size={size}:min_ratio={min_ratio}"
+        self.fingerprint = f"stable-{CHUNKER_VERSION}:size={size}:min_ratio={min_ratio}{self._measure.fingerprint}"
 
     def document(self, media_type: str) -> DocumentChunker:
         """A chunker for the blocks of one document of this media type."""
         # The library takes most of a second to import: only who chunks pays for it.
         from ragstore.chunking.separators import separators
 
-        return DocumentChunker(
-            separators=separators(media_type), size=self._size, count_tokens=self._count_tokens, min_ratio=self._min_ratio
-        )
+        return DocumentChunker(separators=separators(media_type), size=self._size, measure=self._measure, min_ratio=self._min_ratio)
 
 
 class DocumentChunker:
     """Chunks the blocks of one document in their order; knows the page, headings and code fence that are open between blocks."""
 
-    def __init__(self, *, separators: Separators, size: int, count_tokens: Callable[[Sequence[str]], list[int]], min_ratio: float) -> None:
+    def __init__(self, *, separators: Separators, size: int, measure: Measure, min_ratio: float) -> None:
         self._separators = separators
         self._size = size
-        self._count_tokens = count_tokens
+        self._measure = measure
         self._min_ratio = min_ratio
         self._page: int | None = None
         self._path: list[HeadingMark] = []
@@ -87,7 +96,7 @@ class DocumentChunker:
         """Parts of the span up to about `limit` hundredths of a token, trimmed, blank ones left out."""
         from ragstore.chunking.splitter import StableSplitter
 
-        splitter = StableSplitter(separators=self._separators, limit=limit, min_ratio=self._min_ratio)
+        splitter = StableSplitter(separators=self._separators, measure=self._measure, limit=limit, min_ratio=self._min_ratio)
         parts = []
         start = span[0]
         for end in splitter.cuts(text, structure, *span):
@@ -98,7 +107,7 @@ class DocumentChunker:
 
     def _within_size(self, text: str, structure: Structure, spans: list[Span]) -> list[Span]:
         """The spans, those over the size replaced by their parts. How one is cut depends on its own text only."""
-        counts = self._count_tokens([text[start:end] for start, end in spans]) if spans else []
+        counts = self._measure.count([text[start:end] for start, end in spans]) if spans else []
         finished: list[Span] = []
         over: list[Span] = []
         for span, count in zip(spans, counts, strict=True):
@@ -113,7 +122,7 @@ class DocumentChunker:
     def _smaller(self, text: str, structure: Structure, span: Span, count: int) -> list[Span]:
         """At least two parts of a span that has `count` tokens."""
         start, end = span
-        limit = int(estimate(text[start:end]) * self._size * _MARGIN / count)
+        limit = int(self._measure.estimate(text[start:end]) * self._size * _MARGIN / count)
         parts = self._parts(text, structure, span, limit)
         if parts != [span]:
             return parts

@@ -46,8 +46,3 @@ def _weights() -> NDArray[np.int32]:
         weights[[ord(character) for character in characters]] = weight
     weights[_ASCII] = UNIT
     return weights
-
-
-def estimate(text: str) -> int:
-    """About how many tokens the text has, in hundredths."""
-    return int(running_estimate(text)[-1])

@@ -12,8 +12,9 @@ from langchain_text_splitters import RecursiveCharacterTextSplitter
 from numpy.typing import NDArray
 from typing_extensions import override
 
-from ragstore.chunking.estimate import UNIT, running_estimate
+from ragstore.chunking.estimate import UNIT
 from ragstore.chunking.graphemes import joined, slices
+from ragstore.chunking.measure import Measure
 from ragstore.chunking.separators import Separators
 from ragstore.models import HeadingMark
 
@@ -76,7 +77,8 @@ class StableSplitter:
     that differ in one place therefore agree again one or two parts behind it.
     """
 
-    def __init__(self, *, separators: Separators, limit: int, min_ratio: float) -> None:
+    def __init__(self, *, separators: Separators, measure: Measure, limit: int, min_ratio: float) -> None:
+        self._measure = measure
         self._code = separators.structure
         self._limit = max(1, limit)
         self._least = int(self._limit * min_ratio)
@@ -89,7 +91,7 @@ class StableSplitter:
         """Offsets at which the parts of `text[start:end]` end, in order; the last is `end`."""
         if start == end:
             return []
-        sums = running_estimate(text[start:end])
+        sums = self._measure.running(text[start:end])
         if sums[-1] <= self._limit:
             return [end]
         offsets = self._take_to_pieces(text[start:end], sums, [mark - start for mark in structure.offsets(start, end)])

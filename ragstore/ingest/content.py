@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from ragstore.embedding.scripts import Scripts
 from ragstore.errors import PoisonError
-from ragstore.ingest.language import Scripts
 from ragstore.ingest.occurrences import Occurrences
 from ragstore.ingest.parts import Parts
 from ragstore.ingest.supply import VectorSupply

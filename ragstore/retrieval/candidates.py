@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from ragstore import tracing
 from ragstore.contracts import Embedder, Store, TextQuery, VectorQuery
+from ragstore.embedding.scripts import unread
 from ragstore.errors import PoisonError, QueryError, TransientError
 from ragstore.filters import Filter
 from ragstore.models import Match
@@ -35,6 +36,10 @@ _FIRST: Final = 100
 _MANY: Final = 12_800
 """From here on the number grows faster: a filter that is not exact admits much more than may be read."""
 
+_HALF: Final = 0.5
+_BLIND: Final = 0.2
+"""What is left of the vector leg's weight where the embedder cannot read most of the query: it is then little more than noise, which took
+.005 to .01 of nDCG@10 from the words (Arabic, Chinese). Where no word is found, it still gives an order."""
 _FASTEST: Final = 16
 """Times what was asked for before: the nearest may be of a kind of which few may be read, and the rest not."""
 
@@ -99,7 +104,10 @@ class Candidates:
         # Whatever shares a word with the query is also somewhere in a complete list of neighbours.
         self.exhausted = vector_complete or (vector is None and (text is None or text.complete))
         found = (leg.matches if leg else None for leg in (vector, text))
-        return fuse(*found, fusion=self.fusion, vector_complete=vector_complete, vector_weight=self.vector_weight)
+        weight = self.vector_weight
+        if weight < 1 and unread(self.query, self.embedder.scripts) > _HALF:
+            weight *= _BLIND
+        return fuse(*found, fusion=self.fusion, vector_complete=vector_complete, vector_weight=weight)
 
     async def _by_text(self, number: int) -> _Leg | None:
         if self.legs == "vector" or not self.store.capabilities.full_text:

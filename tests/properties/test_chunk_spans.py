@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ragstore.chunking import Chunker
 from ragstore.chunking.graphemes import joined
+from ragstore.chunking.measure import Measure
 from ragstore.models import Block, Chunk, HeadingMark
 
 _WORDS = re.compile(r"\w{1,4}|\S")
@@ -30,6 +31,7 @@ _AWKWARD = (
 _PARTS = st.one_of(
     st.text(max_size=40),
     st.text(st.characters(min_codepoint=0x4E00, max_codepoint=0x4E40), max_size=60),
+    st.text(st.characters(min_codepoint=0x400, max_codepoint=0x460), max_size=60),
     st.sampled_from(_AWKWARD),
 )
 TEXTS = st.lists(_PARTS, max_size=60).map("".join)
@@ -57,6 +59,15 @@ def test_chunks_tile_the_text_within_the_size(text: str, media_type: str, size: 
     assert all(not text[borders[index] : borders[index + 1]].strip() for index in range(0, len(borders), 2))
     assert all(chunk.text.strip() for chunk in chunks)
     assert all(number <= size for number in counter([chunk.text for chunk in chunks]))
+
+
+@given(text=TEXTS, media_type=MEDIA_TYPES, size=st.sampled_from([16, 50, 254]))
+def test_chunks_tile_a_text_that_the_embedder_cannot_read_all_of(text: str, media_type: str, size: int) -> None:
+    counter, scripts = COUNTERS[1], frozenset({"LATIN"})
+    chunks = Chunker(size=size, count_tokens=counter, scripts=scripts).document(media_type).chunk(_block(text))
+    assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+    assert "".join("".join(chunk.text for chunk in chunks).split()) == "".join(text.split())
+    assert all(number <= size for number in Measure(counter, scripts=scripts).count([chunk.text for chunk in chunks]))
 
 
 @given(text=TEXTS, media_type=MEDIA_TYPES)

@@ -16,7 +16,6 @@ import pytest
 from ragstore.errors import ConfigError, IndexLockedError
 from ragstore.ledger import Ledger, State
 from ragstore.ledger.schema import SCHEMA_VERSION
-from ragstore.ledger.sqlite import SQLiteConnections
 from tests.support.ledgers import blob, commit_of
 
 URL = "sqlite:///ledger.db"
@@ -39,38 +38,6 @@ def test_a_chunk_is_committed_only_after_the_commit(ledger: Ledger) -> None:
     assert list(found) == ["x-a"]
     assert found["x-a"].blob == state.id
     assert found["x-a"].generation_access == state.access
-
-
-def test_a_look_at_once_sees_what_was_committed_and_never_waits(tmp_path: Path) -> None:
-    ledger = Ledger(URL, base=tmp_path)
-    documents = ledger.documents
-    states = [blob("x", tags={"k": "v"}), blob("y")]
-    documents.mark_pending(states)
-    assert documents.committed_at_once(["x-a"]) == {}
-    documents.commit([commit_of(state, chunks=("a", "b")) for state in states])
-    documents.withdraw([states[1].id.document_id], "quarantined")
-    asked = ["x-a", "x-b", "y-a", "unknown", "it's"]
-    assert documents.committed_at_once(asked) == documents.committed(asked)
-    assert set(documents.committed(asked)) == {"x-a", "x-b"}
-    assert documents.committed_at_once([f"x-{number}" for number in range(65)]) is None
-    other = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    other.execute("UPDATE blobs SET state = 'deleted'")
-    assert set(documents.committed_at_once(asked) or ()) == {"x-a", "x-b"}  # while another process writes
-    other.execute("COMMIT")
-    other.close()
-    assert documents.committed_at_once(asked) == {}
-    ledger.close()
-
-
-def test_a_look_at_once_waits_for_no_other_thread(tmp_path: Path) -> None:
-    ledger = Ledger(URL, base=tmp_path)
-    connections = ledger._connections
-    assert isinstance(connections, SQLiteConnections)
-    with connections._turn:
-        assert ledger.documents.committed_at_once(["x"]) is None
-    assert ledger.documents.committed_at_once(["x"]) == {}
-    ledger.close()
 
 
 def test_a_commit_against_another_generation_changes_nothing(ledger: Ledger) -> None:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from ragstore.config import GuardSettings
+from ragstore.embedding.scripts import Scripts
 from ragstore.errors import GuardError
 from ragstore.ingest.budget import ByteBudget
 from ragstore.ingest.guards import check_deletes
-from ragstore.ingest.language import Scripts
 from ragstore.ingest.plan import Baseline, Plan, compare
 from ragstore.ledger import Failure, KnownBlob
 from ragstore.models import AccessAttributes, BlobId, BlobState

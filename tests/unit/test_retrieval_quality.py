@@ -14,9 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from ragstore.embedding.hashing import HashEmbedder
 from ragstore.errors import AccessError, ConfigError, QueryError
+from ragstore.filters import ALWAYS
 from ragstore.models import Hit, Match, Row
 from ragstore.retrieval import Quality, Retrieval, Retriever
+from ragstore.retrieval.candidates import Candidates
 from ragstore.retrieval.fusion import fuse
 from ragstore.retrieval.likeness import Likeness
 from ragstore.retrieval.reordering import boosted, diverse
@@ -90,6 +93,30 @@ async def test_the_weight_of_a_query_overrides_the_configured_one(library: Libra
 
 
 # Near duplicates.
+
+
+class EnglishOnly(HashEmbedder):
+    """An embedder that says it reads Latin letters alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scripts = frozenset({"LATIN"})
+
+
+async def test_words_decide_where_the_embedder_cannot_read_the_query(library: Library) -> None:
+    candidates = [
+        Candidates(store=library.store, embedder=embedder, query=query, filter=ALWAYS, legs="both", fusion="max-norm", vector_weight=weight)
+        for query in ("ключ от подвала", "cellar key")
+        for embedder, weight in (
+            (EnglishOnly(), 0.5),
+            (HashEmbedder(), 0.1),
+            (HashEmbedder(), 0.5),
+        )
+    ]
+    await library.add("a.md", "ключ подвал", "cellar key", "ключ от двери", "another key")
+    unread, lighter, plain, read, _, as_read = [await one.best(10) for one in candidates]
+    assert unread == lighter != plain
+    assert read == as_read
 
 
 async def test_of_texts_that_are_nearly_equal_the_best_is_shown(library: Library) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +17,10 @@ from ragstore.terms import fold, query_terms, row_terms, row_text
         ("The quick-brown Fox's 2nd_run", ["the", "quick", "brown", "fox", "s", "2nd", "run"]),
         ("Café ÉCLAIR naïve Straße", ["cafe", "eclair", "naive", "strasse"]),
         ("ﬁne ＡＢＣ １２ ① ™", ["fine", "abc", "12", "1", "tm"]),
-        ("Ελλάδα Йогурт", ["ελλαδα", "иогурт"]),
+        ("Ελλάδα Йогурт ёлка", ["ελλαδ", "йогурт", "елк"]),
         ("soft\u00adhyphen zero\u200bwidth", ["softhyphen", "zerowidth"]),
-        ("हिन्दी में।", ["हिन्दी", "में"]),
-        ("مَرْحَبًا كتـاب", ["مرحبا", "كتاب"]),
+        ("हिन्दी में।", ["हिन्द", "म"]),
+        ("مَرْحَبًا كتـاب", ["مرحب", "كتاب"]),
         ("", []),
         (" \n-_'\"%*\0\ud800", []),
     ],
@@ -26,6 +28,20 @@ from ragstore.terms import fold, query_terms, row_terms, row_text
 def test_words_are_split_and_folded(text: str, terms: list[str]) -> None:
     assert row_terms(text) == terms
     assert query_terms(text) == terms
+
+
+@pytest.mark.parametrize(
+    "forms",
+    ["строительство строительства строительству", "академия академией академии", "كتاب الكتاب كتابها", "लड़की लड़कियों", "αρχαία αρχαίος"],
+)
+def test_forms_of_a_word_of_an_alphabet_that_tells_its_language_are_one_term(forms: str) -> None:
+    assert len(set(row_terms(forms))) == 1
+
+
+def test_threads_may_stem_at_once() -> None:
+    words = [f"академи{ending}" for ending in ("я", "ей", "и", "ю")] * 500
+    with ThreadPoolExecutor(8) as pool:
+        assert set().union(*pool.map(row_terms, words)) == {"академ"}
 
 
 @pytest.mark.parametrize(

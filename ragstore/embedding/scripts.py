@@ -1,9 +1,10 @@
-"""Samples of text in, a warning out where the corpus is written in scripts that the embedder does not know."""
+"""Samples of text in, what an embedder cannot read of it, as a share or as a warning, out."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from collections.abc import Iterator
 from itertools import islice
 
 _SAMPLE = 100
@@ -23,8 +24,7 @@ class Scripts:
     def see(self, text: str) -> None:
         """Count the first letters of a text."""
         if self._known is not None:
-            letters = islice((char for char in islice(text, 4 * _SAMPLE) if char.isalpha()), _SAMPLE)
-            self._letters.update("LATIN" if char.isascii() else unicodedata.name(char, "?").partition(" ")[0] for char in letters)
+            self._letters.update(_scripts(text))
 
     def warnings(self, embedder: str) -> list[str]:
         """What a person should know before trusting the vectors."""
@@ -40,3 +40,16 @@ class Scripts:
                 "Choose a multilingual embedder in [embedder]"
             )
         ]
+
+
+def unread(text: str, known: frozenset[str] | None) -> float:
+    """The share of the text's first letters, 0 to 1, that are of scripts which an embedder that knows these does not know."""
+    if known is None or text.isascii():
+        return 0.0
+    found = list(_scripts(text))
+    return sum(script not in known for script in found) / len(found) if found else 0.0
+
+
+def _scripts(text: str) -> Iterator[str]:
+    letters = islice((char for char in islice(text, 4 * _SAMPLE) if char.isalpha()), _SAMPLE)
+    return ("LATIN" if char.isascii() else unicodedata.name(char, "?").partition(" ")[0] for char in letters)
