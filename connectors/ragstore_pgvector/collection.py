@@ -42,8 +42,9 @@ _COLUMNS: Final = (
 class Collection:
     """One table. Whoever only reads never makes it."""
 
-    def __init__(self, database: Database, names: Names) -> None:
+    def __init__(self, database: Database, names: Names, *, searched_only: bool = False) -> None:
         self._database = database
+        self._searched_only = searched_only
         self._names = names
         self._checked: Names | None = None
 
@@ -79,7 +80,7 @@ class Collection:
             if is_lost(error):
                 await self._database.discard()
             if not is_gone(error):
-                raise translated(error, self._database.place) from error
+                raise self._translated(error) from error
             self._checked = None
 
     async def drop(self) -> None:
@@ -113,11 +114,11 @@ class Collection:
                     # All that are idle are as old as this one; every use can be repeated, also where it had just been committed.
                     await self._database.discard()
                     if attempt > 0:
-                        raise translated(error, self._database.place) from error
+                        raise self._translated(error) from error
                 elif not is_conflict(error):
-                    raise translated(error, self._database.place) from error
+                    raise self._translated(error) from error
                 if attempt + 1 == _ATTEMPTS:
-                    raise translated(error, self._database.place) from error
+                    raise self._translated(error) from error
             await asyncio.sleep(_FIRST_WAIT * 2**attempt * random.uniform(0.5, 1.5))  # noqa: S311 - spreads retries, guards nothing
         raise AssertionError("the last attempt returns or raises")
 
@@ -142,7 +143,10 @@ class Collection:
     async def _with_extension(self, connection: Connection, *, create: bool) -> Names | None:
         ((version, extension, encoding),) = await _rows(connection, _EXTENSION)
         if encoding != "UTF8":
-            raise ConfigError(f"the database at {self._database.place!r} has the encoding {encoding}; a store needs one with UTF8")
+            raise ConfigError(
+                f"the database at {self._database.place!r} has the encoding {encoding}; name one that was made with: "
+                "CREATE DATABASE NAME TEMPLATE template0 ENCODING 'UTF8'"
+            )
         if version is None:
             if not create:
                 return None
@@ -226,6 +230,9 @@ class Collection:
             )
         if differences := tables.drift(columns, [row[:4] for row in found], names.kind):
             raise self._foreign(names.named(table), "; ".join(differences))
+
+    def _translated(self, error: psycopg.Error) -> Exception:
+        return translated(error, self._database.place, reads=self._searched_only)
 
     def _foreign(self, table: str, said: str) -> RagstoreError:
         return ConfigError(

@@ -41,9 +41,17 @@ _TIDY: Final = (
     "DELETE FROM {access} AS held USING unnest(%s::text[]) AS touched(document_id) WHERE held.document_id = touched.document_id "
     "AND NOT EXISTS (SELECT 1 FROM {table} AS stored WHERE stored.access_id = held.id)"
 )
-_CASTS: Final = ", ".join("%s::text" if name in SCALARS else "%s::text[]" for name in ACCESS)
+_GIVEN_ONCE: Final = ", ".join(f"%s::{'text' if name in SCALARS else 'text[]'} AS {name}" for name in ACCESS)
+_HELD: Final = ", ".join(f"held.{name}" for name in ACCESS)
+_TOLD: Final = ", ".join(f"given.{name}" for name in ACCESS)
+# The columns themselves are compared, for what somebody changed behind the ledger's back keeps the digest that it had.
 _RETAG: Final = (
-    f"UPDATE {{access}} SET (digest, {', '.join(ACCESS)}) = ROW(%s::bytea, {_CASTS}) WHERE document_id = %s::text AND digest <> %s::bytea"
+    f"UPDATE {{access}} AS held SET (digest, {', '.join(ACCESS)}) = ROW(given.digest, {_TOLD}) FROM (SELECT %s::bytea AS digest, "
+    f"{_GIVEN_ONCE}) AS given WHERE document_id = %s::text AND (held.digest, {_HELD}) IS DISTINCT FROM (given.digest, {_TOLD})"
+)
+_SET_RIGHT: Final = (
+    f"UPDATE {{access}} AS held SET ({', '.join(ACCESS)}) = ROW({_TOLD}) FROM {{staging}} AS given WHERE given.account IS NOT NULL "
+    f"AND held.document_id = given.document_id AND held.digest = given.digest AND ({_HELD}) IS DISTINCT FROM ({_TOLD})"
 )
 _DROP_ROWS: Final = (
     "DELETE FROM {table} AS stored USING {access} AS held, "
@@ -135,6 +143,7 @@ async def _put(step: Step, connection: Connection, names: Names) -> None:
         # Finding the terms takes longer than sending them.
         while (block := await asyncio.to_thread(next, blocks, None)) is not None:
             await copy.write(block)
+    await connection.execute(names.sql(_SET_RIGHT))
     await connection.execute(names.sql(_RECORD))
     await connection.execute(names.sql(_INSERT))
 
@@ -142,4 +151,4 @@ async def _put(step: Step, connection: Connection, names: Names) -> None:
 def _retagged(document_id: str, access: AccessColumns) -> list[object]:
     values = access_values(access)
     digest = access_digest(values)
-    return [digest, *values, storable(document_id), digest]
+    return [digest, *values, storable(document_id)]

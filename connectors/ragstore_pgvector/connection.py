@@ -23,6 +23,7 @@ Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
 _IDLE: Final = 300.0
 """Seconds after which a connection is not used again: firewalls forget it without a word."""
+_LAST_PORT: Final = 65_535
 _SETTINGS: Final = {
     "statement_timeout": "600s",
     "lock_timeout": "30s",
@@ -134,11 +135,16 @@ def _parsed(url: str) -> dict[str, str | int | None]:
     if not separator or scheme.partition("+")[0] not in {"postgresql", "postgres"}:
         raise ConfigError("[store] url is no URL of PostgreSQL; write 'postgresql://USER@HOST/DATABASE'")
     try:
-        return dict(conninfo_to_dict(f"postgresql://{rest}"))
+        found = dict(conninfo_to_dict(f"postgresql://{rest}"))
     except psycopg.ProgrammingError as error:
         if '"schema"' in str(error):
             raise ConfigError("[store] url: the schema is an option of its own: [store] schema = 'NAME'") from error
         raise unanswered("[store] url", f"invalid connection option: {_told(error)}") from None
+    # Asked of the resolver it would be an outage, which a worker waits for.
+    ports = [port for port in str(found.get("port", "")).split(",") if port]
+    if not all(port.isascii() and port.isdecimal() and 0 < int(port) <= _LAST_PORT for port in ports):
+        raise ConfigError(f"[store] url has a port that is no number from 1 to {_LAST_PORT}")
+    return found
 
 
 def _told(error: Exception) -> str:

@@ -45,13 +45,21 @@ def is_lost(error: psycopg.Error) -> bool:
     )
 
 
-def translated(error: psycopg.Error, place: str) -> Exception:
-    """The error by recovery; what has nothing to do with the server, such as a broken constraint, is a bug and stays what it is."""
+def translated(error: psycopg.Error, place: str, *, reads: bool = False) -> Exception:
+    """The error by recovery; what has nothing to do with the server, such as a broken constraint, is a bug and stays what it is.
+
+    `reads`: it is the user of `reader_url`, who is to be given no more than SELECT.
+    """
     code, said = error.sqlstate, " ".join(str(error).split())
     if code is None:
         return _unanswered(error, place, said)
     if code == "25006":
         return ConfigError(f"the database at {place!r} is read-only ({said}): a standby? let [store] url name the primary server")
+    if code == "42501" and reads:
+        return ConfigError(
+            f"the user of [store] reader_url may not read the store at {place!r} ({said}); grant it USAGE on the schema and SELECT on the "
+            "tables of this collection, as README says under Stores, and once more where another embedder made another collection"
+        )
     if code == "42501":
         return ConfigError(
             f"the store at {place!r} may not be made, read or written by this user ({said}); grant it CREATE on the database, or make the "

@@ -38,7 +38,8 @@ _INDEXES: Final = (
 # 1,300. Those are compared besides, by every search, which is worth that a row that is added later takes twice as long as with 24 and 128.
 _INDEX: Final = "CREATE INDEX CONCURRENTLY ON {vectors} USING hnsw (vector {by_cosine}) WITH (m = 32, ef_construction = 256)"
 _DETAIL: Final = (
-    "SELECT (SELECT count(*) FROM {table}), (SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(%s::text[]) AS part(name)), "
+    "SELECT least((SELECT count(*) FROM {table}), (SELECT count(*) FROM {vectors})), "
+    "(SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest(%s::text[]) AS part(name)), "
     f"(SELECT extversion FROM pg_extension WHERE extname = 'vector'), {INDEX} = (SELECT file FROM {{strays}} WHERE id = 0), "
     "(SELECT count(*) FROM {strays} WHERE id > 0)"
 )

@@ -78,7 +78,7 @@ class PgvectorStore(Store):
         self._collection = self._searched = Collection(Database(url_of(url, url_env), pool_size), names)
         if reader_url is not None or reader_url_env is not None:
             reader = url_of(reader_url, reader_url_env, option="reader_url")
-            self._searched = Collection(Database(reader, pool_size), names)
+            self._searched = Collection(Database(reader, pool_size), names, searched_only=True)
         self._names = names
         self._exact_below = exact_below
         self._ann_from = ann_from
@@ -130,7 +130,10 @@ class PgvectorStore(Store):
 
     @override
     async def keys(self, document_ids: Sequence[str] | None = None) -> AsyncIterator[RowKey]:
-        async for found in self._scan(f"{KEY_SELECT} FROM {{table}} AS stored", document_ids):
+        # A chunk whose vector is not there, or under other access columns, is not found: it is missing, and to be put again.
+        async for found in self._scan(
+            f"{KEY_SELECT} FROM {{vectors}} AS vectors JOIN {{table}} AS stored USING (id, access_id)", document_ids
+        ):
             for key in to_keys(found):
                 yield key
 

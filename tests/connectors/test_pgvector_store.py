@@ -254,6 +254,11 @@ def test_an_url_is_asked_for_and_the_schema_is_an_option_of_its_own() -> None:
             PgvectorStore(collection="chunks", dimensions=3, url=url, url_env=url_env)
     with pytest.raises(ConfigError, match="schema = 'NAME'"):
         PgvectorStore(collection="chunks", dimensions=3, url="postgresql://h/d?schema=x")
+    for port in ("port", "0", "65536", "5432,x"):
+        with pytest.raises(ConfigError, match="port"):
+            PgvectorStore(
+                collection="chunks", dimensions=3, url=f"postgresql://h:{port}/d" if "," not in port else f"postgresql://g,h/d?port={port}"
+            )
 
 
 async def test_without_the_driver_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
