@@ -36,6 +36,9 @@ async def recover(parts: Parts, pending: Sequence[KnownBlob]) -> None:
         writes.extend(_corrections(parts, known, listed, keys))
         if lacking := listed - {key.chunk_id for key in keys}:
             missing[known.document_id] = lacking
+            if not keys:
+                # Deletes nothing, but asks: a store that is empty because it is another one, which may not be written, costs no list.
+                writes.append(DropDocument(document_id=known.document_id, generation=0))
     if writes:
         await parts.store.apply(writes)
     await asyncio.to_thread(parts.ledger.documents.forget_rows, missing)
