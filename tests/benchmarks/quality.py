@@ -22,8 +22,22 @@ import ragstore
 from ragstore.config import Settings
 from ragstore.evaluation import Variant, evaluate, load, unpack
 
-TARGETS = {"scifact": 0.72, "cmrc2018-zh": 0.95, "limit-small": 0.97}
-"""The nDCG@10 that the default configuration must reach."""
+TARGETS = {
+    "scifact": 0.725,
+    "cranfield": 0.415,
+    "msmarco-dl-5k": 0.797,
+    "limit-small": 0.992,
+    "xquad/en": 0.969,
+    "xquad/zh": 0.950,
+    "cmrc2018-zh": 0.959,
+    "xquad/de": 0.940,
+    "xquad/es": 0.961,
+    "xquad/ru": 0.952,
+    "xquad/ar": 0.933,
+    "arcd-ar": 0.802,
+}
+"""The nDCG@10 that the default configuration must reach: that of the best single method (dense, BM25 with the language's own stemmer), and
+0.01 less than that of the best fusion, as they were measured over whole documents, outside of ragstore."""
 RESULTS = Path(__file__).parent / "results" / "quality.json"
 
 
@@ -48,7 +62,7 @@ class Quality:
         return self.target is None or self.ndcg >= self.target
 
 
-def measure(folder: Path, *, store: str, embedder: str) -> Quality:
+def measure(name: str, folder: Path, *, store: str, embedder: str) -> Quality:
     """Index the documents of this set in a temporary folder, ask every question, compare with the judgements."""
     judged = load(folder)
     with tempfile.TemporaryDirectory(prefix="ragstore-quality-") as temporary:
@@ -67,20 +81,21 @@ def measure(folder: Path, *, store: str, embedder: str) -> Quality:
             begin = time.perf_counter()
             report = index.sync()
             seconds = time.perf_counter() - begin
-            if report.added != documents:
-                raise RuntimeError(f"{report.added} of {documents} documents were indexed: {index.failures()[:3]}")
+            failed = [failure for failure in index.failures() if failure["kind"] != "empty"]  # Cranfield has two that say nothing
+            if failed:
+                raise RuntimeError(f"{len(failed)} of {documents} documents were not indexed: {failed[:3]}")
             # A document that a set judges and does not hold counts as not found.
             variants = [Variant(name="configured")]
             evaluation = evaluate(index, judged, principal=index.principal(), variants=variants, allow_missing=True)
     (found,) = evaluation.measured
     return Quality(
-        name=judged.name,
+        name=name,
         documents=documents,
         queries=evaluation.queries,
         chunks=report.chunks,
         ndcg=round(found.ndcg.value, 4),
         recall=round(found.recall.value, 4),
-        target=TARGETS.get(judged.name),
+        target=TARGETS.get(name),
         index_seconds=round(seconds, 1),
         query_milliseconds=round(found.p50.value, 1),
     )
@@ -111,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("RAGSTORE_SHARED does not name the folder of shared test data")
     results = []
     for name in options.names:
-        result = measure(Path(shared) / "data" / "eval" / name, store=options.store, embedder=options.embedder)
+        result = measure(name, Path(shared) / "data" / "eval" / name, store=options.store, embedder=options.embedder)
         results.append(result)
         print(_table(results[-1:]).splitlines()[-1], flush=True)
     print(_table(results))
