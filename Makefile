@@ -14,8 +14,8 @@ demo: $(VENV)/.installed
 # Two halves of about the same length at once, each with servers of its own; PYTEST_ARGS are options, such as -k NAME.
 TEST = HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE) $(BIN)/python -m pytest -m "not long"
 test: $(VENV)/.installed-test
-	$(TEST) tests/unit $(PYTEST_ARGS) > $(VENV)/unit.log 2>&1 & half=$$!; \
-	$(TEST) --ignore=tests/unit $(PYTEST_ARGS); other=$$?; \
+	$(TEST) tests/unit tests/service $(PYTEST_ARGS) > $(VENV)/unit.log 2>&1 & half=$$!; \
+	$(TEST) --ignore=tests/unit --ignore=tests/service $(PYTEST_ARGS); other=$$?; \
 	wait $$half; unit=$$?; cat $(VENV)/unit.log; \
 	for code in $$unit $$other; do [ $$code -eq 0 ] || [ $$code -eq 5 ] || exit $$code; done
 
