@@ -21,7 +21,7 @@ from tests.support import azure_search, change_feed
 from tests.support.event_grid import EventGridWriter
 from tests.support.event_queue import Open
 from tests.support.feed_writer import ContainerSink, FeedWriter
-from tests.support.pinecone_stores import OpenPinecone
+from tests.support.pinecone_stores import OpenPinecone, without_authorities
 from tests.support.watching import Start, feed_of
 
 if TYPE_CHECKING:
@@ -143,9 +143,10 @@ async def start(root: Path) -> AsyncIterator[Start]:
 
 
 @pytest.fixture
-def pinecone_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[PineconeServer]:
+def pinecone_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[PineconeServer]:
     """A fake of Pinecone with an index `ragstore`; every request and answer is checked against the vendor's contract."""
     monkeypatch.setenv("PINECONE_API_KEY", "secret")
+    without_authorities(monkeypatch, tmp_path)
     with PineconeServer(dimension=DIMENSIONS) as running:
         yield running
 

@@ -9,7 +9,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +43,9 @@ class Contract:
     def __init__(self, spec: Mapping[str, Any] | None) -> None:
         self._models: Mapping[str, Any] = spec["definitions"] if spec else {}
         self._enums: Mapping[str, list[str]] = spec["enums"] if spec else {}
+        # Asked of each document of each body, so each is found out once.
+        self._kinds_of = cache(self._kinds)
+        self._properties_of = cache(self._properties)
 
     def problems(self, model: str, body: Any, at: str = "") -> list[str]:
         """What is wrong with a body that should be this model; nothing where all is well."""
@@ -55,7 +58,7 @@ class Contract:
 
     def _of_model(self, model: str, body: Mapping[str, Any], at: str) -> list[str]:
         model = self._narrowed(model, body)
-        properties, required = self._properties(model)
+        properties, required = self._properties_of(model)
         prefix = _OPEN.get(model)
         found = [f"{at}{name} is missing" for name in required if name not in body]
         for name, value in body.items():
@@ -88,12 +91,16 @@ class Contract:
 
     def _narrowed(self, model: str, body: Mapping[str, Any]) -> str:
         """The kind of the model that the body says it is."""
-        for name in ("kind", "@odata.type"):
-            for other, declared in self._models.items():
-                kind = declared["properties"].get(name, {}).get("type", "")
-                if model in declared["bases"] and repr(body.get(name)) in kind:
-                    return str(other)
-        return model
+        return next((other for name, other, kind in self._kinds_of(model) if repr(body.get(name)) in kind), model)
+
+    def _kinds(self, model: str) -> list[tuple[str, str, str]]:
+        """Field, model and declared type of the field, of the models that are made of this one."""
+        return [
+            (name, other, declared["properties"][name]["type"])
+            for name in ("kind", "@odata.type")
+            for other, declared in self._models.items()
+            if model in declared["bases"] and name in declared["properties"]
+        ]
 
     def _properties(self, model: str) -> tuple[dict[str, Any], set[str]]:
         properties: dict[str, Any] = {}

@@ -18,6 +18,7 @@ from tests.fakes.azure_search import AzureSearch
 from tests.fakes.pinecone import PineconeServer
 from tests.support import pgvector, postgres
 from tests.support.azure_search import KEY_VARIABLE
+from tests.support.pinecone_stores import without_authorities
 
 KINDS: Final = ("memory", "lancedb", "pgvector", "azure-search", "pinecone")
 HTTP: Final = ("azure-search", "pinecone")
@@ -46,6 +47,7 @@ def section(kind: str, *, folder: Path, server: Callable[[], str], dimensions: i
                 assert service.broken == []
             case "pinecone":
                 patch.setenv("PINECONE_API_KEY", "secret")
+                without_authorities(patch, folder)
                 with PineconeServer(dimension=dimensions) as pinecone:
                     yield {"type": kind, "index": "ragstore", "endpoint": pinecone.host, "wait_seconds": 1}
             case _:
