@@ -6,18 +6,25 @@ the chunks may still be read (`readable`), because the model's words may repeat 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from ragstore.errors import ConfigError, OutageError
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 MOST_CONVERSATIONS: Final = 500
 """Of one principal."""
@@ -25,8 +32,13 @@ MOST_TURNS: Final = 200
 MOST_BYTES: Final = 2**20
 """Of the words of one conversation, in UTF-8. One that is full is never shortened: what later turns rest on would be lost."""
 _DAY: Final = 86_400.0
-_WAIT: Final = 30.0
+_WAIT: Final = 10.0
 """Seconds for which another process, or another request, may hold the file."""
+_AT_ONCE: Final = 4
+"""Threads that wait for the file. Where somebody holds it, they wait, and nobody else does who only searches."""
+_MAKING: Final = threading.Lock()
+"""Held while the file is made, before anything else is done with it. A process that closes a database file by itself loses the locks that
+SQLite holds on it, in whatever thread, and then overwrites what other processes write: https://sqlite.org/howtocorrupt.html, 2.2."""
 _DOCUMENT_DIGITS: Final = 8
 """The first digits of a chunk's id are those of its document's; see `ragstore.models.chunk_id`."""
 _VERSION: Final = 1
@@ -118,6 +130,11 @@ class Conversations:
         self._file = file
         self._keep = keep_days * _DAY
         self._clock = clock
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "conversations")
+
+    async def aside(self, method: Callable[Given, Found], *given: Given.args, **named: Given.kwargs) -> Found:
+        """What a method of this object gives, without holding up anybody: neither this thread, nor those that others' work waits for."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(method, *given, **named))
 
     @property
     def keep(self) -> float:
@@ -253,13 +270,14 @@ class Conversations:
 
     @contextmanager
     def _opened(self, *, make: bool) -> Iterator[sqlite3.Connection | None]:
-        if not make and not self._file.exists():
-            yield None
-            return
         try:
-            if make:
-                self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                os.close(os.open(self._file, os.O_RDWR | os.O_CREAT, 0o600))  # what people asked is nobody else's
+            with _MAKING:
+                there = self._file.exists()
+                if make and not there:
+                    _make(self._file)
+            if not make and not there:
+                yield None
+                return
             with closing(sqlite3.connect(self._file, timeout=_WAIT, isolation_level=None)) as connection:
                 # Deleted rows leave their bytes in the file otherwise: https://sqlite.org/pragma.html#pragma_secure_delete
                 connection.execute("PRAGMA secure_delete = ON")
@@ -270,6 +288,13 @@ class Conversations:
             raise OutageError(
                 f"the conversations in {str(self._file)!r} cannot be read or written ({error}); mend the file, or move it away"
             ) from error
+
+
+def _make(file: Path) -> None:
+    """An empty file, because what people asked is nobody else's: SQLite would let others read it."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):  # another process was here first
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _prepare(connection: sqlite3.Connection, file: Path) -> None:

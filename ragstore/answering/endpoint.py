@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 1_000_000
 """Characters of an answer; one that is longer does not end."""
+_LARGEST: Final = 4 * _LONGEST
+"""Bytes of a document that says it at once, which may write a character as six bytes; and of a line, which holds a piece of it."""
+_LARGEST_ERROR: Final = 65_536
+"""Bytes that are read of what the other side says about an error."""
 _SHOWN: Final = 200
 """Characters of what the other side says about an error."""
 _REFUSED: Final = frozenset({401, 403})
@@ -74,7 +78,8 @@ class Endpoint:
             raise ConfigError(f"[ask] base_url = {base_url!r} is no address: write it as https://HOST/v1")
         # To make it takes longer than a short answer. One client for all answers would have to be closed by somebody.
         self._trust = httpx.create_ssl_context()
-        self._headers = {"Accept": "text/event-stream"}
+        # Not compressed: of a few bytes that unfold into hundreds of megabytes, all would be there before any limit is looked at.
+        self._headers = {"Accept": "text/event-stream", "Accept-Encoding": "identity"}
         if api_key_env:
             key = os.environ.get(api_key_env)
             if not key:
@@ -110,7 +115,7 @@ class Endpoint:
                 client.stream("POST", self._url, json=body, headers={**self._headers, **trace}) as response,
             ):
                 if not response.is_success:
-                    raise self._failure(response, await response.aread())
+                    raise self._failure(response, await _read(response, _LARGEST_ERROR))
                 async for said in _pieces(response):
                     piece, half = _whole(said, half)
                     length += len(piece.text)
@@ -156,7 +161,10 @@ def _pause(response: httpx.Response) -> float | None:
 async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
     """What a stream of server-sent events says, or the JSON document of a server that does not stream."""
     if response.headers.get("Content-Type", "").startswith("application/json"):
-        yield _piece(_parsed((await response.aread()).decode("utf-8", "replace")), "message")
+        content = await _read(response, _LARGEST + 1)
+        if len(content) > _LARGEST:
+            raise EndpointDownError(f"the answer does not end; it was stopped after {_LARGEST} bytes")
+        yield _piece(_parsed(content.decode("utf-8", "replace")), "message")
         return
     finished = False
     async for line in _lines(response):
@@ -174,20 +182,33 @@ async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
     """Lines as server-sent events have them. Separators of Unicode, at which httpx would part them too, may stand in a JSON text."""
-    rest = b""
+    rest = bytearray()
     async for part in response.aiter_bytes():
-        *whole, rest = (rest + part).split(b"\n")
+        *whole, last = part.split(b"\n")
         for line in whole:
-            yield line.decode("utf-8", "replace").rstrip("\r")
-        if len(rest) > _LONGEST:
+            rest += line
+            yield rest.decode("utf-8", "replace").rstrip("\r")
+            rest.clear()
+        rest += last
+        if len(rest) > _LARGEST:
             raise EndpointDownError("the endpoint sends a line without end; is [ask] base_url that of an OpenAI-compatible API?")
     yield rest.decode("utf-8", "replace")
+
+
+async def _read(response: httpx.Response, most: int) -> bytes:
+    """The first bytes of the body, up to so many. What comes behind them is not waited for."""
+    content = bytearray()
+    async for part in response.aiter_bytes():
+        content += part
+        if len(content) >= most:
+            break
+    return bytes(content[:most])
 
 
 def _parsed(data: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EndpointDownError("the endpoint sent what is no JSON; is [ask] base_url that of an OpenAI-compatible API?") from error
     return found if isinstance(found, dict) else {}
 
@@ -220,6 +241,6 @@ def _message(content: bytes) -> str:
     try:
         error = json.loads(content)["error"]
         said = error["message"] if isinstance(error, dict) else error
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""
     return f": {' '.join(str(said).split())[:_SHOWN]}"

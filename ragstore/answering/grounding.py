@@ -12,21 +12,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from ragstore.terms import fold, row_terms
+from ragstore.terms import fold, words
 
 _MARK: Final = r"\[\d{1,6}(?:\s*[,;]\s*\d{1,6})*\]"
 _MARKS: Final = re.compile(_MARK)
 _GROUP: Final = re.compile(rf"{_MARK}(?:\s*{_MARK})*")
+_NUMBER: Final = re.compile(r"\d+")
 _QUOTE: Final = re.compile(
     '"([^"\n]+)"|\u201c([^\u201c\u201d\n]+)\u201d|\u201e([^\u201c-\u201e\n]+)[\u201c\u201d]'  # the last one is German
     "|\u00ab([^\u00ab\u00bb\n]+)\u00bb|\u300c([^\u300c\u300d\n]+)\u300d"
 )
 _STATEMENT: Final = re.compile(
-    rf".+?(?:[.!?\u2026]+[\"\u201c\u201d\u00bb)*_]*(?:\s*{_MARK})*(?=\s|$)|[\u3002\uff01\uff1f]+[\u201d\u300d)]*(?:\s*{_MARK})*|$)"
+    rf".+?(?:(?<![.!?\u2026])[.!?\u2026]++[\"\u201c\u201d\u00bb)*_]*+(?:\s*{_MARK})*(?=\s|$)"
+    rf"|[\u3002\uff01\uff1f]+[\u201d\u300d)]*(?:\s*{_MARK})*|$)"
 )
-_ENDS: Final = ".!?\u3002\uff01\uff1f\u2026"
-_LEFT_OUT: Final = re.compile(r"\s*[\[(]?(?:\.\.\.|\u2026)[\])]?\s*")
+"""A run of dots is looked at once, from its beginning: from each of its dots anew, ten thousand of them take seconds."""
+_END_INSIDE: Final = re.compile("[.!?\u3002\uff01\uff1f\u2026](?!.$)")
+_LEFT_OUT: Final = re.compile(r"\.\.\.|\u2026")
+"""Of what stands around it, blanks and brackets, nothing is a word."""
 _WORD: Final = re.compile(r"\d+(?:[.,]\d+)*%?|-(?=\d)|[^\W\d_]+")
+_MOST_PROBLEMS: Final = 1_000
+"""That are told of one answer; nobody reads more of them, and a model that repeats itself makes hundreds of thousands."""
 _FEW: Final = 3
 """Words; fewer in quotation marks are a name or a term, not a quotation."""
 
@@ -88,7 +94,7 @@ def check(answer: str, texts: Sequence[str]) -> Grounding:
                 statements += 1
                 misquoted = bisect_left(places, statement.start()) < bisect_left(places, statement.end())
                 grounded += bool(_MARKS.search(text)) and not bad and not misquoted
-    return Grounding(statements=statements, grounded=grounded, problems=tuple(problems))
+    return Grounding(statements=statements, grounded=grounded, problems=tuple(problems[:_MOST_PROBLEMS]))
 
 
 def _wrong_quotations(line: str, sources: Sequence[str]) -> list[tuple[int, Problem]]:
@@ -97,7 +103,7 @@ def _wrong_quotations(line: str, sources: Sequence[str]) -> list[tuple[int, Prob
     starts = [group.start() for group in _GROUP.finditer(line)]
     for match in _QUOTE.finditer(line):
         quoted = next(group for group in match.groups() if group)
-        if len(row_terms(_MARKS.sub("", quoted))) < _FEW:
+        if len(words(_MARKS.sub("", quoted))) < _FEW:
             continue
         if not groups:
             found.append((match.start(), Problem(kind="quotation", text=quoted, why="it is cited from no source")))
@@ -129,16 +135,15 @@ def _words(text: str) -> str:
 
 
 def _numbers(marks: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", marks)]
+    return list(dict.fromkeys(int(number) for number in _NUMBER.findall(marks)))
 
 
 def _masked(line: str) -> str:
     """The line, as long as before, without what would end a sentence inside a quotation, its last character left out."""
-    ends = re.compile(f"[{re.escape(_ENDS)}](?!.$)")
-    return _QUOTE.sub(lambda quote: ends.sub("x", quote[0]), line)
+    return _QUOTE.sub(lambda quote: _END_INSIDE.sub("x", quote[0]), line)
 
 
 def _says_something(text: str) -> bool:
     """Whether it is more than a heading, a question, an announcement or a mark."""
     bare = _MARKS.sub("", text).strip().strip("*_ ")
-    return bool(row_terms(bare)) and not bare.startswith("#") and not bare.endswith((":", "?", "\uff1a", "\uff1f"))
+    return bool(words(bare)) and not bare.startswith("#") and not bare.endswith((":", "?", "\uff1a", "\uff1f"))

@@ -164,14 +164,16 @@ class _Answering(Response):
         with chat.instruments.span("chat.model", model=chat.endpoint.model, tokens=built.tokens, sources=len(built.citations)):
             spoken = await self._spoken(send, built)
         text = spoken.text
+        found = await asyncio.to_thread(marks, text)
         answer = Answer(
             text=text,
             finish=spoken.finish,
             usage=spoken.usage,
             built=built,
             grounding=await asyncio.to_thread(check, text, built.texts),
+            marks=found,
             conversation=body.conversation,
-            kept=await self._keep(conversation, turns, built, text),
+            kept=await self._keep(conversation, turns, built, text, found),
         )
         if body.stream:
             await self._say(send, "")  # also where the model said nothing
@@ -214,14 +216,21 @@ class _Answering(Response):
         if self._body.earlier:
             detail = "a conversation that is kept here has its earlier messages: send the new one alone, after instructions"
             raise RefusedError(Problem(status=400, detail=detail, code="invalid_value", param="messages"), reason="messages")
-        found = None if kept is None else await asyncio.to_thread(kept.find, self._principal.id, name)
+        found = None if kept is None else await kept.aside(kept.find, self._principal.id, name)
         if found is None:
             raise no_conversation()
         if found.full:
             raise RefusedError(Problem(status=409, detail="this conversation is full; begin another one", code="full"), reason="full")
         return found
 
-    async def _keep(self, conversation: Conversation | None, turns: Sequence[Turn], built: Prompt, text: str) -> bool:
+    async def _keep(
+        self,
+        conversation: Conversation | None,
+        turns: Sequence[Turn],
+        built: Prompt,
+        text: str,
+        found: Sequence[tuple[int, int, tuple[int, ...]]],
+    ) -> bool:
         """Put the turn into the conversation, unless it says nothing, or something that it rests on has gone while the model spoke."""
         if conversation is None or self._chat.kept is None or not text.strip():
             return False
@@ -230,7 +239,7 @@ class _Answering(Response):
         if await self._chat.index.readable(rests_on, principal=self._principal) != rests_on:
             return False
         sources = {citation.number: citation.chunk for citation in built.citations}
-        numbers = dict.fromkeys(number for _, _, each in marks(text) for number in each if number in sources)
+        numbers = dict.fromkeys(number for _, _, each in found for number in each if number in sources)
         turn = Turn(
             question=self._body.question,
             answer=text,
@@ -238,7 +247,7 @@ class _Answering(Response):
             chunks=built.chunks,
             after=tuple(turn.number for turn in before),
         )
-        return await asyncio.to_thread(self._chat.kept.add, self._principal.id, conversation.id, turn)
+        return await self._chat.kept.aside(self._chat.kept.add, self._principal.id, conversation.id, turn)
 
     async def _pulse(self, send: Send) -> None:
         while True:

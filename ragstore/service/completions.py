@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
-from ragstore.answering import Grounding, marks
+from ragstore.answering import Grounding
 from ragstore.models import Prompt
 from ragstore.service.problems import Problem
 
 _FINISHES: Final = frozenset({"stop", "length", "content_filter"})
 """Why an answer ends. What calls a tool has nobody to call it for."""
 END: Final = b"data: [DONE]\n\n"
+_MOST_ANNOTATIONS: Final = 1_000
+"""A model that repeats one mark for as long as it may speak would make of each three characters an object of a hundred and fifty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class Answer:
     usage: Mapping[str, int] | None
     built: Prompt
     grounding: Grounding
+    marks: Sequence[tuple[int, int, tuple[int, ...]]]
+    """Those of the text; to look for them takes a while where there are many."""
     conversation: str | None = None
     """The conversation that it belongs to."""
     kept: bool = False
@@ -37,15 +41,17 @@ class Answer:
     @property
     def citations(self) -> list[dict[str, Any]]:
         """What each number points to, and whether the answer cites it."""
-        cited = {number for _, _, numbers in marks(self.text) for number in numbers}
+        cited = {number for _, _, numbers in self.marks for number in numbers}
         return [{**citation.as_dict(), "cited": citation.number in cited} for citation in self.built.citations]
 
     @property
     def annotations(self) -> list[dict[str, Any]]:
-        """The marks that lead somewhere, in the only form that OpenAI's clients know; the address is of this service."""
+        """The first marks that lead somewhere, in the only form that OpenAI's clients know; the address is of this service."""
         sources = {citation.number: citation for citation in self.built.citations}
-        found = []
-        for start, end, numbers in marks(self.text):
+        found: list[dict[str, Any]] = []
+        for start, end, numbers in self.marks:
+            if len(found) >= _MOST_ANNOTATIONS:
+                break
             for source in (sources[number] for number in numbers if number in sources):
                 place = {"start_index": start, "end_index": end, "title": source.title or source.blob, "url": f"/v1/chunks/{source.chunk}"}
                 found.append({"type": "url_citation", "url_citation": place})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -109,7 +108,7 @@ class Talks:
     async def begin(self, request: Request, body: NewConversation | None = None) -> JSONResponse:
         """Begin a conversation. Its id goes into the field `conversation` of `/v1/chat/completions`."""
         _ = body
-        made = await asyncio.to_thread(self._kept.begin, asking(request).id)
+        made = await self._kept.aside(self._kept.begin, asking(request).id)
         if made is None:
             detail = f"a caller has at most {MOST_CONVERSATIONS} conversations; delete one"
             raise RefusedError(Problem(status=409, detail=detail, code="too_many"), reason="too_many_conversations")
@@ -117,13 +116,13 @@ class Talks:
 
     async def all(self, request: Request) -> JSONResponse:
         """The caller's own conversations, without their turns."""
-        found = await asyncio.to_thread(self._kept.all, asking(request).id)
+        found = await self._kept.aside(self._kept.all, asking(request).id)
         return JSONResponse({"object": "list", "data": [self._shown(each) for each in found], "has_more": False})
 
     async def one(self, request: Request, conversation: Name) -> JSONResponse:
         """One of the caller's conversations. A turn that rests on what the caller may not read any more is left out."""
         principal = asking(request)
-        found = await asyncio.to_thread(self._kept.find, principal.id, conversation)
+        found = await self._kept.aside(self._kept.find, principal.id, conversation)
         if found is None:
             raise no_conversation()
         turns = [
@@ -139,7 +138,7 @@ class Talks:
 
     async def delete(self, request: Request, conversation: Name) -> JSONResponse:
         """Forget one of the caller's conversations."""
-        if not await asyncio.to_thread(self._kept.delete, asking(request).id, conversation):
+        if not await self._kept.aside(self._kept.delete, asking(request).id, conversation):
             raise no_conversation()
         return JSONResponse({"id": conversation, "object": "conversation.deleted", "deleted": True})
 

@@ -143,6 +143,14 @@ async def test_a_model_that_dies_in_the_middle_ends_the_stream_with_an_error_and
             await whole(talk, "ada")
 
 
+async def test_a_model_that_repeats_one_mark_makes_no_answer_of_many_times_its_size(chatting: Serving) -> None:
+    async with chatting() as talk:
+        talk.model.reply = "[1]" * 5000 + "[" + ",".join(["1"] * 5000) + "]"
+        answer = await whole(talk, "ada")
+        assert (answer.choices[0].message.content, answer.citations[0]["cited"]) == (talk.model.reply, True)
+        assert len(answer.choices[0].message.annotations) == 1000
+
+
 async def test_an_answer_that_takes_too_long_is_given_up_and_the_model_is_left(chatting: Serving) -> None:
     async with chatting(chat={"timeout": 1.0}) as talk:
         talk.model.reply, talk.model.pause = "word " * 100, 0.1

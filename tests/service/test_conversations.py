@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import openai
 import pytest
 
 from ragstore import conversations
+from ragstore.assembly import conversations_file
 from ragstore.conversations import Conversations
 from tests.service.conftest import ADA_CANARY, BOB_CANARY, Chatting, Serving
 from tests.support.workspace import Workspace
@@ -273,3 +276,19 @@ async def test_words_that_somebody_typed_are_no_turn_of_a_purged_blob_but_they_a
         assert (done.removed["turns"], done.left) == (0, [f"{str(_file(talk))!r} holds a text of it"])
         await talk.served.http.delete(f"/v1/conversations/{name}", headers=talk.served.bearer("eve"))
         assert (await talk.served.index.purge("docs/ada.md")).left == []
+
+
+async def test_a_file_that_somebody_holds_keeps_nobody_from_searching(chatting: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversations, "_WAIT", 25.0)  # as patient as a request is
+    async with chatting() as talk:
+        name = await _begin(talk, "ada")
+        with closing(sqlite3.connect(conversations_file(talk.served.index.settings), isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            path = f"/v1/conversations/{name}"
+            waiting = [asyncio.create_task(talk.served.http.get(path, headers=talk.served.bearer("ada"))) for _ in range(12)]
+            await asyncio.sleep(0.3)
+            found = await talk.served.post("search", "ada", query="board")
+            assert ADA_CANARY in found.text
+            assert not any(task.done() for task in waiting)
+            other.execute("ROLLBACK")
+        assert {(await task).status_code for task in waiting} == {200}

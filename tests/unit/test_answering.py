@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragstore.answering import Endpoint, check
+from ragstore.answering import Endpoint, EndpointDownError, check
 from ragstore.cli.outcome import Exit
 from ragstore.errors import ConfigError, RagstoreError, TransientError
 from tests.fakes.openai_server import Failure, OpenAIServer
@@ -76,6 +79,28 @@ def test_a_long_answer_takes_no_long_time() -> None:
         check(unit * (20_000 // len(unit)), SOURCES)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "." * 100_000 + "x",
+        "!" * 100_000 + '"' * 1000 + "x",
+        '"a b c' + " " * 100_000 + 'd" [1]',
+        '"a b c" ' * 5000 + "[" + ",".join(["1"] * 20_000) + "]",
+        "\n" * 50_000,
+    ],
+)
+def test_a_model_that_repeats_itself_is_checked_in_a_moment(answer: str) -> None:
+    """A second is a hundred times what it takes; from each dot or blank anew, it was minutes, in which no other request was answered."""
+    began = time.process_time()
+    check(answer, SOURCES)
+    assert time.process_time() - began < 2
+
+
+def test_of_very_many_wrong_marks_the_first_are_told() -> None:
+    found = check("Cheese [9]. " * 20_000, SOURCES)
+    assert (found.statements, found.grounded, len(found.problems)) == (20_000, 0, 1000)
+
+
 # The endpoint.
 
 
@@ -130,6 +155,45 @@ async def test_an_answer_that_ends_in_the_middle_is_no_answer(server: OpenAIServ
     server.reply, server.cut = "Keys are rotated after ninety days [1].", True
     with pytest.raises(TransientError, match="middle"):
         await said(server)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body"),
+    [
+        (200, "text/event-stream", b"data: " + b"[" * 200_000 + b"\n\n"),
+        (200, "text/event-stream", b"data: " + b"x" * 5_000_000),
+        (200, "application/json", b"[" * 200_000),
+        (200, "application/json", b" " * 5_000_000),
+        (500, "application/json", b"[" * 60_000),
+        (500, "application/json", b" " * 5_000_000),
+    ],
+)
+async def test_what_is_no_answer_is_an_outage_however_deep_or_long_it_is(server: OpenAIServer, status: int, kind: str, body: bytes) -> None:
+    server.failures = [Failure(status=status, headers={"Content-Type": kind}, body=body)]
+    with pytest.raises(EndpointDownError):
+        await said(server)
+
+
+async def test_an_error_without_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor an answer that comes compressed, asked for."""
+    monkeypatch.setenv("MODEL_KEY", "secret")
+    asked: list[bytes] = []
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 500 Oops\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(b" " * 65_536)
+                await writer.drain()
+
+    async with await asyncio.start_server(endless, "127.0.0.1", 0) as listener:
+        place = listener.sockets[0].getsockname()[1]
+        endpoint = Endpoint(base_url=f"http://127.0.0.1:{place}/v1", model="m", api_key_env="MODEL_KEY", timeout=10)
+        async with asyncio.timeout(10):
+            with pytest.raises(EndpointDownError, match="HTTP 500"):
+                _ = [piece async for piece in endpoint.answer(MESSAGES)]
+    assert b"accept-encoding: identity" in asked[0].lower()
 
 
 async def test_a_server_that_is_away_can_be_tried_again(server: OpenAIServer) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -129,3 +131,31 @@ def test_a_file_that_is_damaged_or_newer_says_so(kept: Conversations, tmp_path: 
         kept.all("ada")
     with pytest.raises(OutageError, match="conversations"):
         Conversations(tmp_path / "state" / "conversations.db" / "x" / "y.db", keep_days=1).begin("ada")
+
+
+_TALKING = """
+import pathlib, sys
+from concurrent.futures import ThreadPoolExecutor
+from ragstore.conversations import Conversations, Turn
+kept = Conversations(pathlib.Path(sys.argv[1]), keep_days=1)
+def talk(_):
+    name = kept.begin("ada").id
+    return [name, *(kept.add("ada", name, Turn(question="q", answer="a" * 3000, chunks=("c" * 40,))) for _ in range(3))]
+with ThreadPoolExecutor(4) as pool:
+    for told in pool.map(talk, range(15)):
+        print(*told)
+"""
+
+
+def test_conversations_that_several_processes_begin_at_once_are_all_kept(kept: Conversations, tmp_path: Path) -> None:
+    """A process that closes the file by itself, while another thread of it writes, gives up its locks: the file was ruined by that."""
+    command = [sys.executable, "-c", _TALKING, str(tmp_path / "state" / "conversations.db")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(3)]
+    done = [process.communicate(timeout=120) for process in running]
+    assert [error for _, error in done] == [""] * 3
+    told = [line.split() for words, _ in done for line in words.splitlines()]
+    assert [line[1:] for line in told] == [["True"] * 3] * 45
+    for name, *_ in told:
+        found = kept.find("ada", name)
+        assert found is not None
+        assert len(found.turns) == 3
