@@ -56,7 +56,11 @@ def build(
     """
     index.observe(measured(instruments))
     app = FastAPI(
-        title="ragstore", version=__version__, redoc_url=None, description="Retrieval that shows each caller what that caller may read."
+        title="ragstore",
+        version=__version__,
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect goes to the host and the scheme that the request seems to have, credential and all
+        description="Retrieval that shows each caller what that caller may read.",
     )
     service = Service(index, authenticator, metrics, instruments)
     shown = HTTPBearer(auto_error=False, description="An API key, or a token of the issuer")  # `Front` is who asks for it

@@ -43,6 +43,8 @@ _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{8,64}")
 _GONE: Final = 499
 """The caller went away; as other servers log it."""
 _UNAVAILABLE: Final = 503
+_LARGEST_OF_ANYBODY: Final = 1_024
+"""Bytes of a request that needs no credential, and no body: else who has none could have us keep megabytes, for as long as it is slow."""
 _MARGIN: Final = 5.0
 """Seconds: an answer of a model that takes too long is ended by its route, which can still say so in the middle of it."""
 _HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
@@ -139,7 +141,9 @@ class Front:
             # By DNS, a web page of anybody's can have a name that leads here, and let a browser of this machine ask.
             raise refused(421, "this service is for this machine alone: ask 127.0.0.1", reason="host")
         scope["state"] = {**scope.get("state", {}), "request_id": exchange.id}
+        most = _LARGEST_OF_ANYBODY
         if scope["path"].startswith(GUARDED):
+            most = self._bytes.get(exchange.route, self._settings.max_body)
             principal = await self._authenticator.principal(headers.get("authorization"))
             exchange.principal = principal.id
             seconds = self._limit.wait(principal.id)
@@ -153,7 +157,7 @@ class Front:
                 and headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json"
             ):
                 raise refused(415, "send JSON: Content-Type: application/json", reason="content_type")
-        body = await self._body(headers, receive, self._bytes.get(exchange.route, self._settings.max_body))
+        body = await self._body(headers, receive, most)
         await self._app(scope, _replayed(body, receive), send)
 
     async def _body(self, headers: Mapping[str, str], receive: Receive, most: int) -> bytes:

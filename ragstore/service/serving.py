@@ -18,6 +18,7 @@ from ragstore.errors import ConfigError, RagstoreError
 from ragstore.service.addresses import is_loopback
 from ragstore.service.app import build
 from ragstore.service.auth import Authenticator
+from ragstore.service.connections import Connection
 from ragstore.service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ async def serve(
         server = _Server(
             Config(
                 app,
+                http=Connection,
                 lifespan="off",
                 ws="none",
                 log_config=None,
