@@ -332,8 +332,8 @@ class AsyncIndex:
                 return answer
 
     async def _refuse_lost_rows(self) -> None:
-        indexed = self._assembly.ledger.documents.counts()["chunks"]
-        if indexed and not (await self._assembly.reading()[1].stats()).rows:
+        held = await self._assembly.reading()[1].stats()
+        if not held.rows and self._assembly.ledger.documents.counts()["chunks"]:
             # Whoever asks may be anybody, and how many there are is not for everybody.
             raise StoreDamagedError("the store has lost all that is indexed; bring it back, or make it anew with: ragstore verify --repair")
 
@@ -373,12 +373,12 @@ class AsyncIndex:
 
     async def ready(self) -> None:
         """Whether a question could be answered now: raises as `search` does where ledger, policy, model or store is not there."""
-        embedder, store = self._assembly.reading()
+        embedder, _ = self._assembly.reading()
         if self._quality.rerank is not False:
             self._assembly.reranker()
         self._assembly.principals.all()
         self._assembly.policy.filter_for(LOCAL_PRINCIPAL)
-        await asyncio.gather(self._assembly.warm(embedder), store.stats())
+        await asyncio.gather(self._assembly.warm(embedder), self._refuse_lost_rows())
 
     def failures(self) -> list[dict[str, Any]]:
         """Blobs that could not be indexed, oldest first: `{"blob", "kind", "reason", "attempts", "since"}`."""

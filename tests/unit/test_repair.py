@@ -82,6 +82,8 @@ async def test_a_pass_brings_back_rows_that_the_store_lost_and_embeds_nothing(wo
     before = len(work.embedded)
     async with work.open() as index:
         with pytest.raises(StoreDamagedError, match="lost all that is indexed"):
+            await index.ready()
+        with pytest.raises(StoreDamagedError, match="lost all that is indexed"):
             await found(index, "alpha subject3", "Bob")
     async with work.open() as index:
         report = await index.sync()
