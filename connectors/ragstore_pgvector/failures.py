@@ -10,7 +10,7 @@ from ragstore.errors import ConfigError, RagstoreError, StoreDamagedError, Trans
 
 # Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
 _MEETS_ANOTHER: Final = frozenset({"40001", "40P01", "23503"})  # serialization, deadlock, columns that another took or left
-_GONE: Final = frozenset({"42P01", "3F000"})  # undefined table, undefined schema
+_GONE: Final = frozenset({"42P01", "3F000", "42703"})  # undefined table, schema, column
 _REFUSED: Final = ("28", "3D", "42501", "0A", "25006")
 _TOO_COMPLEX: Final = ("54", "2201B")
 _DAMAGED: Final = ("XX001", "XX002")
@@ -34,7 +34,7 @@ def is_conflict(error: psycopg.Error) -> bool:
 
 
 def is_gone(error: psycopg.Error) -> bool:
-    """The table was dropped, or is not made yet."""
+    """The table was dropped, or is not made yet, or another version of ragstore has changed it: look at it again."""
     return error.sqlstate in _GONE
 
 

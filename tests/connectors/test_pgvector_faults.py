@@ -158,6 +158,19 @@ async def test_tables_that_vanish_behind_its_back_are_told_or_made_anew(opened: 
     assert [match.document_id for match in await store.search(NEAR, filter=ALWAYS, limit=5)] == [document_id("b")]
 
 
+async def test_columns_that_a_later_version_changes_under_an_open_store_are_told(opened: Open, postgres_url: str) -> None:
+    store = opened()
+    await store.apply([PutRows(rows=[row("a")])])
+    schema = schema_of(postgres_url)
+    execute(postgres_url, f'ALTER TABLE {schema}."chunks" RENAME COLUMN text TO body')
+    for said in ("'text' is missing", "made by a newer ragstore"):
+        with pytest.raises(ConfigError, match=said):
+            await store.search(NEAR, filter=ALWAYS, limit=5)
+        with pytest.raises(ConfigError, match=said):
+            await store.apply([PutRows(rows=[row("b")])])
+        execute(postgres_url, f"UPDATE {schema}.ragstore_collections SET version = 99")
+
+
 async def test_a_whole_schema_that_vanishes_is_made_anew_by_the_next_write(opened: Open, postgres_url: str) -> None:
     store = opened()
     await store.apply([PutRows(rows=[row("a")])])
