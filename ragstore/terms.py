@@ -1,8 +1,8 @@
 """A text in, its search terms out: the one analysis that stores use for their full text, for rows and for queries alike.
 
 Scripts that write words without spaces (Chinese, Japanese, Thai ...), and Korean, whose particles stick to the word, become
-overlapping pairs of characters, as CJK analysers do. Everything else is split into words; those of an alphabet that tells their language
-are stemmed (Snowball). Stemming of Latin words, and stop words, are left to the store.
+overlapping pairs of characters, as CJK analysers do. Everything else is split into words, which are stemmed (Snowball) as the alphabet
+tells; Latin words are taken for English, whose commonest words are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _UNSPACED: Final = (
 _SIGNS: Final = r"\u0300-\u036f\u0591-\u05bd\u0900-\u0963\u0966-\u0dff\u0f71-\u0f84"
 _WORDS: Final = re.compile(rf"(?:[^\W_]+|[{_SIGNS}{_UNSPACED}]+)+")
 _ASCII_WORDS: Final = re.compile("[a-z0-9]+")
-_ASCII_BLANKS: Final = "".join(chr(code) if chr(code).isalnum() else " " for code in range(128))
 _UNSPACED_RUN: Final = re.compile(f"([{_UNSPACED}]+)")
 # The breve of й stays: it is a letter of its own, on which endings, and so stems, depend.
 _DROPPED: Final = re.compile(
@@ -44,9 +43,13 @@ _STEMMERS: Final = {
 }
 """Snowball's algorithms by the letters of the alphabet whose words they stem. A word of another language of that alphabet is stemmed too,
 which may not help and does no harm: rows and queries are treated alike."""
+_LATIN: Final = "english"
+_STOP_WORDS: Final = frozenset({
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of", "on", "or", "such",
+    "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
+})  # fmt: skip
+"""Those of Lucene's `EnglishAnalyzer`: every row has them, so that they tell rows apart badly and cost the most."""
 _ALGORITHMS: Final = {code: name for name, (first, last) in _STEMMERS.items() for code in range(first, last + 1)}
-_LONGEST: Final = 64
-"""Characters of what may be a word."""
 
 
 class _Stemmers(threading.local):
@@ -55,13 +58,10 @@ class _Stemmers(threading.local):
     def __init__(self) -> None:
         self._by_name: dict[str, Stemmer.Stemmer] = {}
 
-    def stem(self, word: str) -> str:
-        name = _ALGORITHMS.get(ord(word[0]))
-        if name is None or len(word) > _LONGEST:
-            return word
+    def __getitem__(self, name: str) -> Stemmer.Stemmer:
         if name not in self._by_name:
             self._by_name[name] = Stemmer.Stemmer(name)
-        return self._by_name[name].stemWord(word) or word
+        return self._by_name[name]
 
 
 _stemmers = _Stemmers()
@@ -74,15 +74,19 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", _DROPPED.sub("", unicodedata.normalize("NFKD", text.casefold()))).casefold()
 
 
+def words(text: str) -> list[str]:
+    """The words of a text as they stand there, folded; of unspaced scripts characters and pairs of them."""
+    return list(_words(fold(text), _characters_and_pairs))
+
+
 def row_terms(text: str) -> list[str]:
-    """The terms under which a row is found: words, and the characters and pairs of characters of unspaced scripts."""
-    return _terms(text, lambda run: [*run, *_pairs(run)])
+    """The terms under which a row is found: stems of words, and the characters and pairs of characters of unspaced scripts."""
+    return _terms(text, _characters_and_pairs)
 
 
 def row_text(text: str) -> str:
     """The terms of `row_terms` between blanks: what a store hands to a tokenizer that splits at white space."""
-    folded = fold(text)
-    return folded.translate(_ASCII_BLANKS) if folded.isascii() else " ".join(row_terms(folded))
+    return " ".join(row_terms(text))
 
 
 def query_terms(text: str) -> list[str]:
@@ -93,18 +97,33 @@ def query_terms(text: str) -> list[str]:
 def _terms(text: str, of_run: Callable[[str], list[str]]) -> list[str]:
     folded = fold(text)
     if folded.isascii():
-        return _ASCII_WORDS.findall(folded)
-    terms: list[str] = []
+        stems: list[str] = _stemmers[_LATIN].stemWords([word for word in _ASCII_WORDS.findall(folded) if word not in _STOP_WORDS])
+        return stems
+    return [_stem(word) for word in _words(folded, of_run) if word not in _STOP_WORDS]
+
+
+def _words(folded: str, of_run: Callable[[str], list[str]]) -> Iterator[str]:
+    if folded.isascii():
+        yield from _ASCII_WORDS.findall(folded)
+        return
     for word in _WORDS.findall(folded):
         if word.isascii():
-            terms.append(word)
+            yield word
             continue
         for at, part in enumerate(_UNSPACED_RUN.split(word)):  # odd parts are the runs
             if at % 2:
-                terms += of_run(part)
+                yield from of_run(part)
             elif part:
-                terms.append(_stemmers.stem(part))
-    return terms
+                yield part
+
+
+def _stem(word: str) -> str:
+    algorithm = _LATIN if word.isascii() else _ALGORITHMS.get(ord(word[0]))
+    return word if algorithm is None else _stemmers[algorithm].stemWord(word) or word
+
+
+def _characters_and_pairs(run: str) -> list[str]:
+    return [*run, *_pairs(run)]
 
 
 def _pairs(characters: str) -> Iterator[str]:

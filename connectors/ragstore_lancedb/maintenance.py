@@ -77,12 +77,12 @@ class Condition:
 async def index_text(table: AsyncTable) -> None:
     """Create the full-text index; on an empty table this costs milliseconds and settles how rows and queries are analysed.
 
-    Our own analysis has split and folded the words already; Lance adds English stop words and stemming.
+    Our own analysis has made terms of the words already.
     """
     from lancedb.index import FTS
 
     config = FTS(
-        base_tokenizer="whitespace", stem=True, remove_stop_words=True, lower_case=False, ascii_folding=False, max_token_length=None
+        base_tokenizer="whitespace", stem=False, remove_stop_words=False, lower_case=False, ascii_folding=False, max_token_length=None
     )
     await table.create_index("terms", config=config, name=TEXT_INDEX)
 

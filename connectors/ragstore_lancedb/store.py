@@ -47,8 +47,7 @@ class LanceDBStore(Store):
     - `refine`: an approximate search fetches this many times `limit` candidates and ranks them by their full vectors.
     """
 
-    # Lance adds English stemming and stop words to our terms: see `maintenance`.
-    capabilities = StoreCapabilities(full_text=True, exact_filters=True, our_terms=False)
+    capabilities = StoreCapabilities(full_text=True, exact_filters=True)
 
     def __init__(
         self,

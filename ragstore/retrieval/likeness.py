@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ragstore.terms import row_terms
+from ragstore.terms import words
 
 _ROUNDING: Final = 1e-9
 
@@ -24,21 +24,21 @@ class Likeness:
 
     def remember(self, number: int, text: str) -> None:
         """Find this text from now on; the number may have stood for another one before."""
-        words = frozenset(row_terms(text))
-        self._words[number] = words
-        for word in self._first(words):
+        found = frozenset(words(text))
+        self._words[number] = found
+        for word in self._first(found):
             self._by_word.setdefault(word, []).append(number)
 
     def find(self, text: str) -> int | None:
         """The lowest number of a text that is like this one; None where there is none, and for a text without words."""
-        words = frozenset(row_terms(text))
-        near = {number for word in self._first(words) for number in self._by_word.get(word, ())}
-        return min((number for number in near if self._alike(words, self._words[number])), default=None)
+        found = frozenset(words(text))
+        near = {number for word in self._first(found) for number in self._by_word.get(word, ())}
+        return min((number for number in near if self._alike(found, self._words[number])), default=None)
 
     def _alike(self, first: frozenset[str], second: frozenset[str]) -> bool:
         shared = len(first & second)
         return shared >= self._threshold * (len(first) + len(second) - shared) - _ROUNDING
 
-    def _first(self, words: frozenset[str]) -> list[str]:
-        ordered = sorted(words, key=lambda word: (-len(word), word))
+    def _first(self, found: frozenset[str]) -> list[str]:
+        ordered = sorted(found, key=lambda word: (-len(word), word))
         return ordered[: len(ordered) - math.ceil(self._threshold * len(ordered) - _ROUNDING) + 1]

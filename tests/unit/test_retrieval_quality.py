@@ -23,7 +23,7 @@ from ragstore.retrieval.candidates import Candidates
 from ragstore.retrieval.fusion import fuse
 from ragstore.retrieval.likeness import Likeness
 from ragstore.retrieval.reordering import boosted, diverse
-from ragstore.terms import row_terms
+from ragstore.terms import words
 from tests.support.library import ALICE, GROUPS, Library, Watching
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -148,11 +148,11 @@ def test_the_prefix_filter_misses_no_likeness(texts: list[str], threshold: float
     likeness = Likeness(threshold)
     kept: list[set[str]] = []
     for number, text in enumerate(texts):
-        words = set(row_terms(text))
-        alike = [place for place, other in enumerate(kept) if words and len(words & other) >= threshold * len(words | other) - 1e-9]
+        own = set(words(text))
+        alike = [place for place, other in enumerate(kept) if own and len(own & other) >= threshold * len(own | other) - 1e-9]
         assert likeness.find(text) == (alike[0] if alike else None)
         likeness.remember(number, text)
-        kept.append(words)
+        kept.append(own)
 
 
 # Diversity.
