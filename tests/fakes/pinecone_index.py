@@ -61,9 +61,8 @@ class FakeIndex:
             self._check_id(one["id"])
             self._check_values(one.get("values"))
             check_metadata(one.get("metadata") or {})
-        kept = [json.loads(json.dumps(one)) for one in vectors[:only]]
-        for one in kept:
-            one["values"] = np.array(one["values"], np.float32).tolist()
+        # The body was read for this request alone, so what is in it is nobody else's.
+        kept = [{**one, "values": np.array(one["values"], np.float32).tolist()} for one in vectors[:only]]
 
         def operation(records: Records) -> None:
             records.update({one["id"]: one for one in kept})
@@ -99,14 +98,16 @@ class FakeIndex:
         name = body.get("namespace", "")
         if name not in self.spaces or not self.spaces[name].latest:
             raise Refused("Namespace not found", status=404, code=5)
-        ids = body.get("ids", [])
-        if len(ids) > 1_000:
+        ids = frozenset(body.get("ids", []))
+        if len(body.get("ids", [])) > 1_000:
             raise Refused("at most 1000 ids can be deleted at once")
         if "filter" in body:
             pinecone_filter.check(body["filter"])
 
         def operation(records: Records) -> None:
-            for identity in list(records):
+            for identity in ids or list(records):
+                if identity not in records:
+                    continue
                 metadata = records[identity].get("metadata", {})
                 if body.get("deleteAll") or identity in ids or ("filter" in body and pinecone_filter.matches(body["filter"], metadata)):
                     del records[identity]
