@@ -92,7 +92,7 @@ async def purge(places: Places, name: str, *, force: bool = False) -> Erasure:
     scrubbed = await asyncio.to_thread(ledger.erasures.scrub)
     if scrubbed.blocked:
         done.left.append(scrubbed.blocked)
-    await _look_again(places, done, traces, [*files, *scrubbed.files, *places.conversations.files])
+    await _look_again(places, done, traces, files, [*scrubbed.files, *places.conversations.files])
     if not done.left:
         await asyncio.to_thread(ledger.erasures.end, document_id)
     return done
@@ -137,11 +137,11 @@ def _erase(ledger: Ledger, blob: BlobId, *, before: dict[str, int]) -> dict[str,
     return {kind: max(number, before.get(kind, 0)) for kind, number in gone.items()}
 
 
-async def _look_again(places: Places, done: Erasure, traces: Traces, files: Sequence[Path]) -> None:
+async def _look_again(places: Places, done: Erasure, traces: Traces, files: Sequence[Path], databases: Sequence[Path]) -> None:
     done.found = await _found(places, done.blob.document_id)
     done.left += [f"{number} {kind.replace('_', ' ')}" for kind, number in done.found.items() if number]
-    done.files, done.samples = len(files), len(traces.all)
-    done.left += [f"{str(file)!r} holds {what}" for file, what in (await traced(files, traces, places.stores)).items()]
+    done.files, done.samples = len(files) + len(databases), len(traces.all)
+    done.left += [f"{str(file)!r} holds {what}" for file, what in (await traced(files, databases, traces, places.stores)).items()]
 
 
 async def _found(places: Places, document_id: str) -> dict[str, int]:

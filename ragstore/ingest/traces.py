@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import aclosing
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, aclosing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import IO, Any, Final, TypeVar, cast
 
 from ragstore.contracts import Store
 from ragstore.ledger import Ledger
@@ -22,6 +24,14 @@ _ROWS: Final = 200
 _SHORTEST: Final = 24
 """Bytes of a text; a shorter one may stand anywhere by chance."""
 _BLOCK: Final = 2**23
+_COPY: Final = """
+import shutil, sys
+try:
+    file = open(sys.argv[1], "rb")
+except FileNotFoundError:
+    sys.exit(0)
+shutil.copyfileobj(file, sys.stdout.buffer, 2**20)
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +64,13 @@ async def collect(ledger: Ledger, stores: Iterable[Store], document_id: str) -> 
     return Traces(texts=dict.fromkeys(_spread(own), "a text of it"), digests=digests)
 
 
-async def traced(files: Sequence[Path], traces: Traces, stores: Sequence[Store]) -> dict[Path, str]:
-    """The files that hold any of these, each with what it holds first."""
+async def traced(files: Sequence[Path], databases: Sequence[Path], traces: Traces, stores: Sequence[Store]) -> dict[Path, str]:
+    """The files that hold any of these, each with what it holds first. `databases` are those that SQLite has open in this process."""
     samples = traces.all
-    found = await asyncio.to_thread(_search, files, list(samples))
+    found = await asyncio.to_thread(_search, files, databases, list(samples))
     if theirs := {text for text in found.values() if text in traces.texts}:
         theirs = await _within_others(theirs, stores)
-        found = await asyncio.to_thread(_search, files, [sample for sample in samples if sample not in theirs])
+        found = await asyncio.to_thread(_search, files, databases, [sample for sample in samples if sample not in theirs])
     return {file: samples[sample] for file, sample in found.items()}
 
 
@@ -90,20 +100,45 @@ def _spread(items: Sequence[T]) -> list[T]:
     return list(items[:: max(1, -(-len(items) // _SAMPLES))])
 
 
-def _search(files: Iterable[Path], samples: Sequence[bytes]) -> dict[Path, bytes]:
+def _search(files: Iterable[Path], databases: Iterable[Path], samples: Sequence[bytes]) -> dict[Path, bytes]:
     """By file, one sample that is in it; a file that went meanwhile holds nothing."""
     found: dict[Path, bytes] = {}
-    overlap = max(map(len, samples)) - 1
-    for file in files:
+    for file, reading in [*((file, _opened) for file in files), *((file, _opened_apart) for file in databases)]:
         try:
-            with file.open("rb") as opened:
-                tail = b""
-                while block := opened.read(_BLOCK):
-                    seen = tail + block
-                    if (sample := next((each for each in samples if each in seen), None)) is not None:
-                        found[file] = sample
-                        break
-                    tail = seen[max(0, len(seen) - overlap) :]
+            with reading(file) as opened:
+                sample = _first(opened, samples)
         except FileNotFoundError:
             continue
+        if sample is not None:
+            found[file] = sample
     return found
+
+
+def _first(opened: IO[bytes], samples: Sequence[bytes]) -> bytes | None:
+    overlap = max(map(len, samples)) - 1
+    tail, sample = b"", None
+    while block := opened.read(_BLOCK):
+        seen = tail + block
+        sample = sample or next((each for each in samples if each in seen), None)  # and on, for whoever writes must come to an end
+        tail = seen[max(0, len(seen) - overlap) :]
+    return sample
+
+
+def _opened(file: Path) -> AbstractContextManager[IO[bytes]]:
+    return file.open("rb")
+
+
+@contextmanager
+def _opened_apart(file: Path) -> Iterator[IO[bytes]]:
+    """The content of a file that only another process opens.
+
+    A process that closes a database file by itself loses the locks that SQLite holds on it: another one then takes itself for the last that
+    uses it, and throws away the log to which this one goes on to write (https://sqlite.org/howtocorrupt.html, 2.2).
+    """
+    command = [sys.executable, "-I", "-S", "-c", _COPY, str(file)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:  # noqa: S603 - this Python
+        if process.stdout is None:
+            raise OSError("a process was started without its output")
+        yield process.stdout
+    if process.returncode:
+        raise OSError(f"{str(file)!r} cannot be read, so nobody can tell what is in it")
