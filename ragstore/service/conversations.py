@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Request
@@ -9,6 +10,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
 
 from ragstore.conversations import MOST_CONVERSATIONS, Conversation, Conversations
+from ragstore.errors import OutageError
 from ragstore.service.bodies import problems
 from ragstore.service.chat import OpenAIRoute, asking, no_conversation, readable_turns
 from ragstore.service.front import CONVERSATIONS
@@ -78,7 +80,8 @@ class ConversationDeleted(BaseModel):
 def conversation_routes(index: AsyncIndex, kept: Conversations | None) -> APIRouter:
     """`/v1/conversations`. What was kept for too long goes now."""
     if kept is not None:
-        kept.expire()
+        with suppress(OutageError):  # each request about them will say so; whoever searches needs none of it
+            kept.expire()
     talks = Talks(index, kept)
     router = APIRouter(route_class=OpenAIRoute, tags=["OpenAI"])
     one = f"{CONVERSATIONS}/{{conversation}}"

@@ -292,3 +292,10 @@ async def test_a_file_that_somebody_holds_keeps_nobody_from_searching(chatting: 
             assert not any(task.done() for task in waiting)
             other.execute("ROLLBACK")
         assert {(await task).status_code for task in waiting} == {200}
+
+
+async def test_a_ruined_file_keeps_the_service_neither_from_starting_nor_from_searching(chatting: Serving, workspace: Workspace) -> None:
+    (workspace.base / "talk.db").write_bytes(b"no database at all " * 100)
+    async with chatting(chat={"conversations": "talk.db"}) as talk:
+        assert ADA_CANARY in (await talk.served.post("search", "ada", query="board")).text
+        assert (await talk.served.post("conversations", "ada")).status_code == 503
