@@ -23,7 +23,7 @@ def translated(error: PineconeError, *, where: str, key: str) -> RagstoreError:
 
     said = " ".join(error.message.split())[:500] or type(error).__name__
     if isinstance(error, PineconeConnectionError | PineconeTimeoutError):
-        return TransientError(f"{where} cannot be reached: {said}")
+        return TransientError(f"{where} cannot be reached: {said}; check network and endpoint")
     if isinstance(error, ResponseParsingError):
         return TransientError(f"{where} sent what cannot be understood: {said}")
     if not isinstance(error, ApiError):
