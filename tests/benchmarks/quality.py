@@ -62,7 +62,7 @@ class Quality:
         return self.target is None or self.ndcg >= self.target
 
 
-def measure(name: str, folder: Path, *, store: str, embedder: str) -> Quality:
+def measure(folder: Path, *, name: str, store: str, embedder: str) -> Quality:
     """Index the documents of this set in a temporary folder, ask every question, compare with the judgements."""
     judged = load(folder)
     with tempfile.TemporaryDirectory(prefix="ragstore-quality-") as temporary:
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("RAGSTORE_SHARED does not name the folder of shared test data")
     results = []
     for name in options.names:
-        result = measure(name, Path(shared) / "data" / "eval" / name, store=options.store, embedder=options.embedder)
+        result = measure(Path(shared) / "data" / "eval" / name, name=name, store=options.store, embedder=options.embedder)
         results.append(result)
         print(_table(results[-1:]).splitlines()[-1], flush=True)
     print(_table(results))

@@ -22,8 +22,8 @@ _ROOT = Path(__file__).parents[2]
 _RAGSTORE = [sys.executable, "-c", "from ragstore.cli import main; main()"]
 _SCHEMATHESIS = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
 _VARIABLE = "MODEL_KEY"
-_SHARE = 4
-"""So many examples of one property are one here, where each is a request: 25 for each operation in `ci`, 250 in `long`."""
+_SHARE = 8
+"""So many examples of one property are one here, where each is a request: 12 for each operation in `ci`, 125 in `long`."""
 _OF_A_MODEL = "^/v1/(chat|models|conversations)"
 """Routes that say 501 where no model answers."""
 _CONFIGURATION = """

@@ -27,7 +27,7 @@ def quality() -> ModuleType:
 
 
 def test_a_set_is_indexed_and_asked_from_end_to_end(quality: ModuleType, tmp_path: Path) -> None:
-    measured = quality.measure(make_set(tmp_path / "small"), store="memory", embedder="hash")
+    measured = quality.measure(make_set(tmp_path / "small"), name="small", store="memory", embedder="hash")
     assert (measured.documents, measured.queries, measured.chunks) == (3, 2, 3)
     assert (measured.ndcg, measured.recall) == (1.0, 1.0)
     assert measured.reached
