@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ class Translation:
     """Whether it admits no row but those that the filter admits."""
 
 
+@lru_cache(maxsize=32)  # a principal asks more than once; it takes as long as everything else that is ours in a query
 def translate(expression: Filter) -> Translation:
     """The smallest superset of the filter that Pinecone can say. `Never` is the caller's to answer: raises `ValueError`."""
     plain = simplify(expression)
