@@ -32,6 +32,7 @@ from azure.core.exceptions import AzureError
 from azure.storage.blob import ContainerClient
 
 import ragstore
+from ragstore.errors import ConfigError
 
 CONTAINER = "handbook"
 VARIABLE = "RAGSTORE_EXAMPLE_CONNECTION_STRING"
@@ -280,6 +281,15 @@ def answers(url: str) -> bool:
         return False
 
 
+def can_be_asked(index: ragstore.Index) -> bool:
+    """Whether the worker has begun an index; before that, a search says that nothing is indexed yet."""
+    try:
+        index.search("anything", principal=index.principal("Ada"))
+    except ConfigError:
+        return False
+    return True
+
+
 # -- the story
 
 
@@ -364,6 +374,7 @@ def main() -> None:
         ledger = folder / ".ragstore" / "ledger.db"
         until(ledger.exists, worker, "the start of the worker")
         with ragstore.open(file) as index:
+            until(lambda: can_be_asked(index), worker, "the beginning of the index")
             story = Story(account=account, index=index, worker=worker)
             story.shows("listed at the start", "ninety", ["keys.md"], ["keys.md"])
             story.tell()
