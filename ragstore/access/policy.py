@@ -77,7 +77,10 @@ class Policy(Protocol):
         ...
 
     def grants_for(self, principal: Principal) -> Callable[[AccessAttributes], bool]:
-        """`grants` by what the policy says now, for some blobs that are decided at once. Raises `AccessError` as `filter_for` does."""
+        """`grants` by what the policy says now, for some blobs that are decided at once. Raises `AccessError` as `filter_for` does.
+
+        Retrieval asks this one. Whoever overrides it overrides `grants` as well: the two must never differ.
+        """
         return partial(self.grants, principal)
 
     def explain(self, principal: Principal, attributes: AccessAttributes) -> Explanation:

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, final
 
 from typing_extensions import override
 
@@ -35,6 +35,7 @@ _MOST_PRINCIPALS: Final = 512
 Value = TypeVar("Value")
 
 
+@final
 class AzurePolicy(Policy):
     """A blob is read by whom Azure Storage lets read it: design.md §8, in the files that Azure's own command line writes.
 
