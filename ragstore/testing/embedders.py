@@ -103,6 +103,14 @@ class EmbedderSuite:
             del words[-max(1, len(words) // 50) :]
         assert (await embedder.embed([" ".join(words)], purpose="document")).shape == (1, embedder.dimensions)
 
+    async def test_of_a_longer_text_in_letters_that_it_does_not_know_the_beginning_is_embedded(self, embedder: Embedder) -> None:
+        """An embedder that names its scripts gets chunks of others that are longer than its limit, and must not refuse them."""
+        if embedder.scripts is None or "CYRILLIC" in embedder.scripts:
+            pytest.skip("no letters are known that this embedder does not know")
+        vectors = await embedder.embed(["слова из букв " * embedder.max_tokens, "a word"], purpose="document")
+        assert np.isfinite(vectors).all()
+        assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-3)
+
     def test_token_counts_grow_with_the_text(self, embedder: Embedder) -> None:
         """Each text is counted by itself, without special tokens, and beyond the limit as well."""
         short, long = "some words", "some words " * (embedder.max_tokens + 1)
