@@ -94,6 +94,11 @@ def query_terms(text: str) -> list[str]:
     return _terms(text, lambda run: [run] if len(run) == 1 else list(_pairs(run)))
 
 
+def query_chains(text: str) -> list[list[str]]:
+    """The terms of a query in the order in which they stand in it, once for each way to read its words."""
+    return [query_terms(text)]
+
+
 def _terms(text: str, of_run: Callable[[str], list[str]]) -> list[str]:
     folded = fold(text)
     if folded.isascii():
