@@ -107,7 +107,7 @@ class RetrievalSettings(_Section):
     """`[retrieval]`: what a query that says nothing else is answered with. Every default leaves out what it stands for."""
 
     fusion: Literal["max-norm", "rrf"] = "max-norm"
-    vector_weight: float = Field(default=0.5, ge=0, le=1, description="share of the vectors in a score; the words have the rest")
+    vector_weight: float | None = Field(default=None, ge=0, le=1, description="share of the vectors in a score; None: see README")
     near_duplicates: float = Field(default=1.0, gt=0, le=1, description="likeness from which on a text counts as one shown before")
     mmr: float = Field(default=1.0, ge=0, le=1, description="how much relevance counts against being unlike the hits before")
     half_life_days: float = Field(default=0.0, ge=0, le=36_600, description="in which half of the boost of a new blob is gone; 0: none")

@@ -130,6 +130,9 @@ class Embedder(Protocol):
     """In US dollars; None where it costs nothing but time."""
     scripts: frozenset[str] | None
     """Scripts that the model knows, as Unicode names them (`LATIN`, `CJK` ...); None where it knows all or nobody can tell."""
+    unrelated_cosine: float | None
+    """About the cosine, below 1, of a question and a text that have nothing to do with each other: 0 for many models, .7 for some. None
+    where nobody can tell: then nobody knows what is near either, and vectors and words count alike by default."""
 
     async def embed(self, texts: Sequence[str], *, purpose: Literal["document", "query"]) -> NDArray[np.float32]:
         """Vectors of shape (len(texts), dimensions), L2-normalised, in the order of the texts.

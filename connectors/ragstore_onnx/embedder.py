@@ -45,6 +45,7 @@ class MiniLMEmbedder(Embedder):
         self.max_tokens = minilm.MAX_TOKENS
         self.price_per_million_tokens: float | None = None
         self.scripts: frozenset[str] | None = minilm.SCRIPTS
+        self.unrelated_cosine: float | None = minilm.UNRELATED_COSINE
         self._folder = minilm.folder(base=base, model_path=model_path, download=download)
         self._tokenizer = WordPieceTokenizer(self._folder / minilm.TOKENIZER)
         self._encoder = BatchedEncoder(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DIMENSIONS: Final = 384
 MAX_TOKENS: Final = 256  # sentence_bert_config.json; the truncation of 128 in tokenizer.json is a leftover of the training
 SCRIPTS: Final = frozenset({"LATIN"})
+UNRELATED_COSINE: Final = 0.0
 
 WEIGHTS: Final = "model.safetensors"
 TOKENIZER: Final = "tokenizer.json"

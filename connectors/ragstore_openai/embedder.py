@@ -38,6 +38,7 @@ class OpenAIEmbedder(Embedder):
       `text-embedding-3` model, or where `send_dimensions` says so.
     - `max_batch`: inputs per request; `concurrency`: requests at a time; `max_tokens`: the model's limit per input.
     - `document_prefix`, `query_prefix`: put before each text, for models that want an instruction. Part of the fingerprint.
+    - `unrelated_cosine`: about that of a question and a text that have nothing to do with each other; see `Embedder`.
     - `attempts`, `retry_seconds`: how long throttling and outages are waited out before `TransientError`; `Retry-After` is honoured.
 
     A text that the service refuses raises `PoisonError` with its index. It is found by halving the batch; where the service refuses
@@ -59,11 +60,14 @@ class OpenAIEmbedder(Embedder):
         query_prefix: str = "",
         encoding_format: Literal["float", "base64"] = "float",
         price_per_million_tokens: float | None = None,
+        unrelated_cosine: float | None = None,
         timeout: float = 60.0,
         attempts: int = 6,
         retry_seconds: float = 120.0,
     ) -> None:
         _check(max_batch=max_batch, max_tokens=max_tokens, concurrency=concurrency, attempts=attempts)
+        if unrelated_cosine is not None and not -1 <= unrelated_cosine < 1:
+            raise ConfigError(f"unrelated_cosine must be at least -1 and below 1, not {unrelated_cosine}")
         native = _NATIVE.get(model)
         if dimensions is None and native is None:
             raise ConfigError(f"say how long the vectors of {model!r} are: dimensions = ...")
@@ -71,6 +75,7 @@ class OpenAIEmbedder(Embedder):
         self.max_tokens = max_tokens
         self.price_per_million_tokens = price_per_million_tokens
         self.scripts: frozenset[str] | None = None
+        self.unrelated_cosine = unrelated_cosine
         self.fingerprint = f"openai:{model}:{self.dimensions}:{document_prefix!r}:{query_prefix!r}"
         self._prefixes = {"document": document_prefix, "query": query_prefix}
         shortened = native is not None and self.dimensions < native

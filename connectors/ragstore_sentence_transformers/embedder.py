@@ -27,6 +27,7 @@ class SentenceTransformersEmbedder(Embedder):
     - `query_prompt`, `document_prompt`: put before each text; without them the model's own prompts are used where it has any.
     - `dimensions`: cuts the vectors, for models that were trained for that.
     - `scripts`: what the model can read, e.g. `["LATIN", "CYRILLIC"]`; without it nobody can tell.
+    - `unrelated_cosine`: about that of a question and a text that have nothing to do with each other; see `Embedder`.
     - A text above `max_tokens` is cut. Code that comes with a model is never run.
 
     Loading takes seconds and happens here. Raises `ConfigError` where the package or the model cannot be had.
@@ -44,9 +45,12 @@ class SentenceTransformersEmbedder(Embedder):
         dimensions: int | None = None,
         batch_size: int = 32,
         scripts: list[str] | None = None,
+        unrelated_cosine: float | None = None,
     ) -> None:
         if batch_size < 1:
             raise ConfigError(f"batch_size must be at least 1, not {batch_size}")
+        if unrelated_cosine is not None and not -1 <= unrelated_cosine < 1:
+            raise ConfigError(f"unrelated_cosine must be at least -1 and below 1, not {unrelated_cosine}")
         self._model = _load(model, base=base, revision=revision, device=device, dimensions=dimensions)
         self._tokenizer = copy.deepcopy(self._model.tokenizer)  # its settings change while a text is encoded; threads must not share it
         self._batch_size = batch_size
@@ -59,6 +63,7 @@ class SentenceTransformersEmbedder(Embedder):
         self.max_tokens = int(min(self._model.max_seq_length or 512, 1 << 20))
         self.price_per_million_tokens: float | None = None
         self.scripts: frozenset[str] | None = frozenset(script.upper() for script in scripts) if scripts else None
+        self.unrelated_cosine = unrelated_cosine
         prompts = f"{self._prompts['document']!r}:{self._prompts['query']!r}"
         self.fingerprint = f"sentence-transformers:{_digest(self._model)}:{self.dimensions}:{prompts}"
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="embed")

@@ -158,7 +158,7 @@ backlog = 50_000                    # changes that may wait before feeds are rea
 
 [retrieval]                         # each can be said for one query too: ragstore search --help
 fusion = "max-norm"                 # how the scores of vectors and words become one; "rrf" looks at ranks only
-vector_weight = 0.5                 # share of the vectors in that, 0 to 1; the words have the rest
+# vector_weight = 0.5               # share of the vectors in that, 0 to 1; default: more where the best vector is near and words are common
 near_duplicates = 1.0               # 0.8: of texts that share 80 % of their words only the best is shown; 1.0: of equal texts
 mmr = 1.0                           # 0.7: prefer hits that are unlike those before, at some cost of relevance; 1.0: relevance alone
 half_life_days = 0                  # 180: lift what was modified lately; half of that lift is gone after 180 days; 0: none

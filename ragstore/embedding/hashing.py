@@ -40,6 +40,7 @@ class HashEmbedder(Embedder):
         self.max_tokens = 8192
         self.price_per_million_tokens: float | None = None
         self.scripts: frozenset[str] | None = None
+        self.unrelated_cosine: float | None = None
         self._seed = zlib.crc32(_utf8(model))
 
     @override

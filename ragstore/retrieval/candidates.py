@@ -14,7 +14,9 @@ from ragstore.embedding.scripts import unread
 from ragstore.errors import PoisonError, QueryError, TransientError
 from ragstore.filters import Filter
 from ragstore.models import Match
+from ragstore.retrieval.evidence import EVEN, vector_share
 from ragstore.retrieval.fusion import Fusion, fuse
+from ragstore.retrieval.phrases import lifted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +77,8 @@ class Candidates:
     filter: Filter
     legs: Legs
     fusion: Fusion
-    vector_weight: float = 0.5
+    vector_weight: float | None = None
+    """Share of the vector leg; None: as the evidence of both legs says (see `evidence`), and one half for reciprocal ranks."""
     sieve: Sieve | None = None
     """What it drops is as if it were not there: no score, no rank and no number depends on it. Without it, all matches are ranked."""
     degraded: bool = False
@@ -103,11 +106,18 @@ class Candidates:
         vector_complete = vector is not None and vector.complete
         # Whatever shares a word with the query is also somewhere in a complete list of neighbours.
         self.exhausted = vector_complete or (vector is None and (text is None or text.complete))
-        found = (leg.matches if leg else None for leg in (vector, text))
-        weight = self.vector_weight
-        if weight < 1 and unread(self.query, self.embedder.scripts) > _HALF:
-            weight *= _BLIND
-        return fuse(*found, fusion=self.fusion, vector_complete=vector_complete, vector_weight=weight)
+        if vector is None or text is None:
+            alone = [leg.matches if leg else None for leg in (vector, text)]
+            return fuse(*alone, fusion=self.fusion, vector_complete=vector_complete)
+        share = self._vector_share(vector.matches, text.matches)
+        words = lifted(self.query, text.matches)
+        return fuse(vector.matches, words, fusion=self.fusion, vector_complete=vector_complete, vector_weight=share)
+
+    def _vector_share(self, vector: Sequence[Match], text: Sequence[Match]) -> float:
+        share = self.vector_weight
+        if share is None:
+            share = EVEN if self.fusion == "rrf" else vector_share(vector, text, unrelated=self.embedder.unrelated_cosine)
+        return share * _BLIND if share < 1 and unread(self.query, self.embedder.scripts) > _HALF else share
 
     async def _by_text(self, number: int) -> _Leg | None:
         if self.legs == "vector" or not self.store.capabilities.full_text:

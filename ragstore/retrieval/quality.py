@@ -28,8 +28,8 @@ class Quality:
     """How hits are ranked, thinned out and widened. Every default leaves out what it stands for. Raises `QueryError` beyond a limit."""
 
     fusion: Fusion = "max-norm"
-    vector_weight: float = 0.5
-    """Share of the vector leg in a fused score, 0 to 1; the words have the rest."""
+    vector_weight: float | None = None
+    """Share of the vector leg in a fused score, 0 to 1; the words have the rest. None: as the evidence says (see `evidence`)."""
     near_duplicates: float = 1.0
     """From this likeness on (Jaccard's, of the sets of words, above 0) the later of two hits is left out; at 1 equal texts only."""
     mmr: float = 1.0
@@ -46,7 +46,7 @@ class Quality:
         if self.fusion not in get_args(Fusion):
             raise QueryError(f"fusion must be one of {', '.join(get_args(Fusion))}, not {self.fusion!r}")
         for name, value in (("vector_weight", self.vector_weight), ("mmr", self.mmr)):
-            if not 0 <= value <= 1:
+            if value is not None and not 0 <= value <= 1:
                 raise QueryError(f"{name} must be between 0 and 1, not {value}")
         if not 0 < self.near_duplicates <= 1:
             raise QueryError(f"near_duplicates must be above 0 and at most 1, not {self.near_duplicates}")

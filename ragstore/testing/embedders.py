@@ -133,3 +133,4 @@ class EmbedderSuite:
         assert embedder.max_tokens > 0
         assert embedder.price_per_million_tokens is None or embedder.price_per_million_tokens >= 0
         assert embedder.scripts is None or embedder.scripts == {script.upper() for script in embedder.scripts}
+        assert embedder.unrelated_cosine is None or -1 <= embedder.unrelated_cosine < 1

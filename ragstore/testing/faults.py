@@ -103,6 +103,7 @@ class FaultyEmbedder(Embedder):
         self.max_tokens = embedder.max_tokens
         self.price_per_million_tokens = embedder.price_per_million_tokens
         self.scripts = embedder.scripts
+        self.unrelated_cosine = embedder.unrelated_cosine
         self.embedded: list[str] = []
         self.down: Exception | None = None
         self.refused: Collection[str] = ()

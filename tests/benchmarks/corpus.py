@@ -38,6 +38,7 @@ class TimedEmbedder(Embedder):
         self.max_tokens = embedder.max_tokens
         self.price_per_million_tokens = embedder.price_per_million_tokens
         self.scripts = embedder.scripts
+        self.unrelated_cosine = embedder.unrelated_cosine
         self.texts = 0
         self.seconds = 0.0
 

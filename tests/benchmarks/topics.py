@@ -180,6 +180,7 @@ class Chosen(Embedder):
     max_tokens = 1_000
     price_per_million_tokens = None
     scripts = None
+    unrelated_cosine = None
 
     def __init__(self) -> None:
         self.vectors: dict[str, Vectors] = {}
