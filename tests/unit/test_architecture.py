@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 
 import pytest
@@ -87,6 +87,27 @@ def test_a_connector_of_somebody_else_says_what_it_lacks(code: str, message: str
     monkeypatch.delitem(sys.modules, "scratch_store", raising=False)
     with pytest.raises(ConfigError, match=re.escape(message)):
         plugins.build("stores", "scratch", {})
+
+
+def test_the_connectors_are_looked_for_once_and_again_where_one_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def look(*, group: str) -> EntryPoints:
+        looked.append(group)
+        return entry_points(group=group)
+
+    monkeypatch.setattr(plugins, "entry_points", look)
+    monkeypatch.syspath_prepend(tmp_path)
+    for _ in range(3):
+        assert plugins.load("stores", "memory").__name__ == "MemoryStore"
+    assert looked == ["ragstore.stores"]
+    with pytest.raises(ConfigError, match="no store of type 'installed-later'"):
+        plugins.load("stores", "installed-later")
+    information = tmp_path / "ragstore_later-1.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ragstore-later\nVersion: 1\n")
+    (information / "entry_points.txt").write_text("[ragstore.stores]\ninstalled-later = ragstore_memory:MemoryStore\n")
+    assert plugins.load("stores", "installed-later").__name__ == "MemoryStore"
 
 
 def test_an_unknown_option_names_the_nearest() -> None:
