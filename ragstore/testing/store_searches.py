@@ -263,9 +263,14 @@ class StoreSearches:
             "run",
         ]
         texts += ["e\u0301clair", "éclair", "ＡＢＣ１２", "abc12", "don't", "don t", "C++", "...", "\0 \ud800", "x" * 300]
+        texts += [
+            "Das Center ist auf der Straße, und es gibt v2 nicht.",
+            "one cent",
+            "Les cafés de la ville sont dans le centre " + "y" * 300,
+        ]
         await text_store.apply([PutRows(rows=[row(f"d{number}", text=text) for number, text in enumerate(texts)])])
         different: list[str] = []
-        for query in [*texts, "cafe running", "洞", "v2", "file", "t", "name", "\0"]:
+        for query in [*texts, "cafe running", "洞", "v2", "file", "t", "name", "\0", "Straßen", "cent", "centers", "de", "café 黑洞"]:
             asked = set(query_terms(query))
             expected = {text for text in texts if asked & set(row_terms(text))}
             if await found(text_store, ALWAYS, query=TextQuery(text=query)) != expected:

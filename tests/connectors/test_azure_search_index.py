@@ -213,7 +213,7 @@ async def test_long_words_and_long_labels_are_found(search_service: AzureSearch,
     for condition in conditions:
         assert [match.chunk_id for match in await store.search(_QUERY, filter=condition, limit=5)] == [chunk("a")]
     assert await store.search(_QUERY, filter=AnyOf("labels", frozenset({label[:-1]})), limit=5) == []
-    assert query_terms(word) == [word]
+    assert query_terms(word)[0] == word
     assert [match.chunk_id for match in await store.search(TextQuery(text=word), filter=ALWAYS, limit=5)] == [chunk("a")]
 
 

@@ -29,7 +29,8 @@ VALUES = ("", "a", "a/b", "a/b.md", "b'", "A", "ab", "\ud800", "日本", "g1")
 values = st.sampled_from(VALUES)
 PLAIN = ("w1", "w2", "w3", "w4", "黑洞", "物理")
 """Words that a store's own analysis leaves as they are."""
-INFLECTED = ("rotate", "rotated", "the", "don't", "ÉCLAIR", "e\u0301clairs", "ﬁle", "v_2")
+INFLECTED = ("rotate", "rotated", "the", "don't", "ÉCLAIR", "e\u0301clairs", "ﬁle", "v_2", "und", "der", "Häuser", "Haus")
+"""With German words, which make rows German in which there are two of its function words."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ragstore.terms import fold, query_terms, row_terms, row_text, words
+from ragstore.languages import FUNCTION_WORDS, LANGUAGES, told
+from ragstore.terms import fold, query_chains, query_terms, row_terms, row_text, words
 
 
 @pytest.mark.parametrize(
@@ -27,7 +28,7 @@ from ragstore.terms import fold, query_terms, row_terms, row_text, words
 )
 def test_words_are_split_and_folded(text: str, terms: list[str]) -> None:
     assert row_terms(text) == terms
-    assert query_terms(text) == terms
+    assert query_chains(text)[0] == terms
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_forms_of_a_word_are_one_term(forms: str) -> None:
 
 
 def test_the_commonest_words_of_english_are_no_terms() -> None:
-    assert row_terms("The blob is not in the index, and that was it") == query_terms("index of blob")[::-1] == ["blob", "index"]
+    assert row_terms("The blob is not in the index, and that was it") == query_chains("index of blob")[0][::-1] == ["blob", "index"]
     assert query_terms("to be or not to be") == []
     assert words("To be, or not to be") == ["to", "be", "or", "not", "to", "be"]
 
@@ -71,12 +72,13 @@ def test_threads_may_stem_at_once() -> None:
 )
 def test_scripts_without_spaces_become_pairs_of_characters(text: str, of_row: list[str], of_query: list[str]) -> None:
     assert row_terms(text) == of_row
-    assert query_terms(text) == of_query
+    assert query_chains(text)[0] == of_query
 
 
 @given(st.text(st.characters()))
-def test_a_query_that_is_the_text_of_a_row_asks_for_terms_of_the_row_only(text: str) -> None:
-    assert set(query_terms(text)) <= set(row_terms(text))
+def test_a_query_that_is_the_text_of_a_row_asks_for_terms_of_the_row_and_of_other_languages(text: str) -> None:
+    assume(told(words(text)) is None)
+    assert {term for term in query_terms(text) if "_" not in term} == set(query_chains(text)[0]) <= set(row_terms(text))
 
 
 @given(st.text(st.characters()))
@@ -91,3 +93,123 @@ def test_folding_twice_is_folding_once(text: str) -> None:
 
 def test_a_long_text_takes_linear_time() -> None:
     assert len(row_terms("a" * 2_000_000 + "\u0300é" * 200_000)) == 1
+
+
+SENTENCES = {
+    "german": "Die Verteidigungen der Stadt und ihre Häuser wurden bei dem Angriff nicht zerstört.",
+    "french": "Les maisons de la ville ont été détruites par le feu, mais pas les églises qui sont sur la colline.",
+    "spanish": "Las naciones del continente firmaron un acuerdo para proteger los bosques y las aguas.",
+    "italian": "Le montagne della regione sono coperte di neve anche nella stagione calda.",
+    "portuguese": "As florestas do país não são protegidas por uma lei, mas os rios sim.",
+    "dutch": "De huizen van het dorp werden niet door de brand verwoest, maar de kerk wel.",
+    "swedish": "Flickorna och pojkarna i byn har inte någon skola, men det finns en lärare som undervisar.",
+    "danish": "Der var ikke nogen skole i byen, men børnene blev undervist af en lærer efter krigen.",
+    "norwegian": "Det var ikke noen skole i byen, men barna ble undervist av en lærer etter krigen.",
+    "finnish": "Talossa ei ollut sähköä, mutta se oli lämmin ja kaunis, kun aurinko paistoi.",
+    "turkish": "Kitaplar ve dergiler bu kütüphanede çok eski olduğu için daha iyi korunmalıdır.",
+    "romanian": "Casele din sat sunt vechi și au fost construite pentru muncitori după război.",
+    "hungarian": "A házak nem voltak nagyok, de az udvar szép volt, és a kert is.",
+    "polish": "Miasta na wschodzie nie są tak duże jak stolica, ale mają piękne zamki.",
+}
+ASKED = {
+    "german": "Verteidigung",
+    "french": "maison",
+    "spanish": "nación",
+    "italian": "montagna",
+    "portuguese": "floresta",
+    "dutch": "huis",
+    "swedish": "flicka",
+    "danish": "lærere",
+    "norwegian": "krig",
+    "finnish": "talo",
+    "turkish": "kitap",
+    "romanian": "muncitor",
+    "hungarian": "ház",
+    "polish": "miasto",
+}
+ENGLISH = [
+    "The defenders of the city were not killed in the attack, and their houses are still there.",
+    "Vincent van der Berg and Maria de la Cruz met in Los Angeles with people of the company.",
+    "He said: die Würde des Menschen ist unantastbar, which is the first sentence of the constitution.",
+    "apples, pears, plums, cars, quokkas",
+    "error 0x80070005 E_ACCESSDENIED",
+    "José García, Zoë Müller, Łukasz",
+    "",
+]
+
+
+def finds(query: str, text: str) -> bool:
+    return not set(query_terms(query)).isdisjoint(row_terms(text))
+
+
+@pytest.mark.parametrize(("language", "text"), SENTENCES.items())
+def test_a_row_is_found_by_another_form_of_a_word_in_its_own_language(language: str, text: str) -> None:
+    assert told(words(text)) == language
+    assert finds(ASKED[language], text)
+    assert not set(words(ASKED[language])) & set(words(text))
+
+
+def test_each_language_is_tried() -> None:
+    assert SENTENCES.keys() == ASKED.keys() == LANGUAGES.keys() == FUNCTION_WORDS.keys()
+
+
+@pytest.mark.parametrize("text", ENGLISH)
+def test_english_is_not_taken_for_another_language(text: str) -> None:
+    assert told(words(text)) is None
+    assert not any("_" in term for term in row_terms(text))
+
+
+def test_a_word_is_not_found_by_the_stem_of_another_language() -> None:
+    german = "Das Center ist in der Stadt und wird von vielen Leuten besucht."
+    assert "de_cent" in row_terms(german)
+    assert finds("centers", german)
+    assert not finds("cent", "The center of the town.")
+    assert not finds("center", "One cent of the money.")
+
+
+def test_numbers_and_other_scripts_are_the_same_in_every_language() -> None:
+    terms = row_terms("Die 3. Ausgabe von v2 ist nicht aus 北京 und nicht aus Москва.")
+    assert {"3", "v2", "北京", "москв", "de_ausgab"} <= set(terms)
+    assert query_chains("2024 北京 Москва") == [["2024", "北京", "москв"]]
+    assert query_chains("v2 北京 Haus")[1] == ["v2", "北京", "de_haus"]
+
+
+def test_the_language_of_a_query_follows_english() -> None:
+    assert [chain[-1][:3] for chain in query_chains("Gdzie jest i co to za miasto?")[1:3]] == ["pl_", "de_"]
+    assert query_chains("wer war der Kanzler")[0] == ["wer", "war", "der", "kanzler"]
+
+
+def test_function_words_are_left_out_of_rows_of_their_language_only() -> None:
+    assert row_terms("Wer ist der Kanzler und wo wohnt er?") == ["de_kanzl", "de_wohnt"]
+    assert row_terms("Der Kanzler") == ["der", "kanzler"]
+
+
+text_of_any = st.one_of(
+    st.text(st.characters()),
+    st.sampled_from([*SENTENCES.values(), *ENGLISH]),
+    st.lists(
+        st.sampled_from([*words(" ".join([*SENTENCES.values(), *ENGLISH])), "北京", "Москва", "v2", "1.5", "ελλάδα"]), max_size=30
+    ).map(" ".join),
+)
+
+
+@given(text_of_any)
+def test_a_row_is_found_by_each_of_its_own_words(text: str) -> None:
+    left_out = FUNCTION_WORDS.get(told(words(text)) or "", frozenset())
+    for word in set(words(text)) - left_out:
+        assert finds(word, text) or not query_chains(word)[0], word
+
+
+@given(text_of_any)
+def test_the_terms_of_a_query_are_those_of_its_chains(text: str) -> None:
+    first, *more = query_chains(text)
+    asked = query_terms(text)
+    assert asked[: len(first)] == first
+    assert set(asked) == set(first).union(*more)
+    assert len(asked[len(first) :]) == len(set(asked) - set(first))
+    assert all(not set(first).issuperset(chain) for chain in more)
+
+
+@given(text_of_any)
+def test_a_row_is_found_by_its_own_text(text: str) -> None:
+    assert not row_terms(text) or finds(text, text)
