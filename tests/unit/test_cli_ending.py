@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -14,10 +13,10 @@ import pytest
 
 from ragstore.cli.files import write_whole
 from ragstore.cli.outcome import Exit
+from tests.support.commands import Ragstore
 
 # Whoever runs the tests in the background may have told their children to ignore an interrupt; a terminal does not.
 _HEED = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
-_COMMAND = [sys.executable, "-c", "from ragstore.cli import main; main()"]
 _SLOWLY = """
 import asyncio
 from ragstore.embedding.hashing import HashEmbedder
@@ -62,7 +61,9 @@ def _spool(here: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, Exit.TERMINATED), (signal.SIGHUP, Exit.HUNG_UP)]
 )
-def test_a_pass_that_is_ended_is_clean_and_quick_and_the_next_goes_on(here: Path, number: signal.Signals, code: Exit) -> None:
+def test_a_pass_that_is_ended_is_clean_and_quick_and_the_next_goes_on(
+    here: Path, ragstore: Ragstore, number: signal.Signals, code: Exit
+) -> None:
     process = _start(here, _SLOWLY, "index", "docs", "--json")
     deadline = time.monotonic() + 60
     while not _spool(here) and time.monotonic() < deadline:
@@ -73,9 +74,9 @@ def test_a_pass_that_is_ended_is_clean_and_quick_and_the_next_goes_on(here: Path
     assert (process.returncode, out) == (code, ""), errors
     assert errors.splitlines()[-1] == "stopped; what was finished is kept, run it again to go on"
     assert _spool(here) == []
-    ended = subprocess.run([*_COMMAND, "index", "--json"], cwd=here, env=_environment(), capture_output=True, timeout=120, check=False)
-    assert ended.returncode == Exit.DONE
-    assert json.loads(ended.stdout)["blobs"] == 60
+    ended = ragstore("index", "--json")
+    assert ended.code == Exit.DONE, ended.err
+    assert ended.json["blobs"] == 60
 
 
 def test_an_interrupt_while_the_program_is_loading_shows_no_traceback(here: Path) -> None:
@@ -86,16 +87,15 @@ def test_an_interrupt_while_the_program_is_loading_shows_no_traceback(here: Path
     assert (process.returncode, out, errors) == (Exit.INTERRUPTED, "", "")
 
 
-def test_a_disk_that_is_full_ends_the_pass_and_the_next_one_goes_on(here: Path) -> None:
+def test_a_disk_that_is_full_ends_the_pass_and_the_next_one_goes_on(here: Path, ragstore: Ragstore) -> None:
     process = _start(here, _NARROW, "index", "docs", "--json")
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, out) == (Exit.BUG, ""), errors
     assert "unexpected" not in errors
     assert _spool(here) == []
-    ended = subprocess.run([*_COMMAND, "index", "--json"], cwd=here, env=_environment(), capture_output=True, timeout=120, check=False)
-    assert ended.returncode == Exit.DONE, ended.stderr
-    verified = subprocess.run([*_COMMAND, "verify"], cwd=here, env=_environment(), capture_output=True, timeout=120, check=False)
-    assert verified.returncode == Exit.DONE
+    ended = ragstore("index", "--json")
+    assert ended.code == Exit.DONE, ended.err
+    assert ragstore("verify").code == Exit.DONE
 
 
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(tmp_path: Path) -> None:
