@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -379,15 +380,20 @@ def test_attributes_that_were_seen_later_stay_though_older_ones_are_committed_af
     assert chunk.current_access.tags == {"allow": "staff"}
 
 
-_OPENS = (
-    "import sys; from pathlib import Path; from ragstore.ledger import Ledger; Ledger('sqlite:///new.db', base=Path(sys.argv[1])).close()"
-)
+_OPENS = """
+import sys; from pathlib import Path; from ragstore.ledger import Ledger
+for line in iter(lambda: print("ready", flush=True) or sys.stdin.readline(), ""):
+    Ledger("sqlite:///new.db", base=Path(line.strip())).close()
+"""
 
 
 def test_processes_that_open_a_new_ledger_at_once_do_not_get_in_each_others_way(tmp_path: Path) -> None:
-    for number in range(3):
-        base = tmp_path / str(number)
-        processes = [subprocess.Popen([sys.executable, "-c", _OPENS, str(base)], stderr=subprocess.PIPE, text=True) for _ in range(6)]
-        failed = [errors for process in processes if (errors := process.communicate(timeout=60)[1])]
-        assert failed == []
-        assert [process.returncode for process in processes] == [0] * 6
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "bufsize": 1}
+    processes: list[Any] = [subprocess.Popen([sys.executable, "-c", _OPENS], **pipes) for _ in range(6)]
+    for number in range(6):
+        if any(process.stdout.readline() != "ready\n" for process in processes):
+            break  # what it says is told below
+        for process in processes:
+            process.stdin.write(f"{tmp_path / str(number)}\n")
+    assert [errors for process in processes if (errors := process.communicate(timeout=60)[1])] == []
+    assert [process.returncode for process in processes] == [0] * 6
