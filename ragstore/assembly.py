@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from ragstore.ingest.report import Clocked
 from ragstore.ledger import Ledger
 from ragstore.ledger.connection import spool_folder, state_folder
 from ragstore.parsing import ParserPool
+from ragstore.prompting import count_by
 
 _ACCESS_MODE = "access_mode"
 _LISTING = "listing"
@@ -102,6 +104,7 @@ class Assembly:
         self._sources: list[Source] | None = None
         self._parsers: ParserPool | None = None
         self._directory: CachedDirectory | None = None
+        self._count_tokens: Callable[[Sequence[str]], list[int]] | None = None
 
     def holding(self) -> Holding | None:
         """What the index holds; None before the first pass."""
@@ -162,6 +165,13 @@ class Assembly:
                 f"{embedder.fingerprint!r}); bring the model back, or run: ragstore index --reembed"
             )
         return embedder, self.store(holding)
+
+    async def counting(self) -> Callable[[Sequence[str]], list[int]]:
+        """What counts the tokens of a prompt: the tokenizer in `[prompt]`, read once, or else the embedder of the index."""
+        tokenizer = self.settings.prompt.tokenizer
+        if tokenizer and self._count_tokens is None:
+            self._count_tokens = await asyncio.to_thread(count_by, self.settings.base / tokenizer)
+        return self._count_tokens or self.reading()[0].count_tokens
 
     async def warm(self, embedder: Embedder) -> None:
         """Have it embed a word, once: what it was built from may be opened, or asked whether it is there, by the first text alone."""

@@ -163,10 +163,12 @@ class Index:
         template: str | None = None,
         history: Sequence[Mapping[str, str]] = (),
         wishes: str = "",
+        look_up: str | None = None,
         **switches: Unpack[Switches],
     ) -> Prompt:
         """See `AsyncIndex.prompt`."""
         more: dict[str, Any] = {"per_blob": per_blob, "legs": legs, "template": template, "history": history, "wishes": wishes, **switches}
+        more["look_up"] = look_up
         return self._loop.run(self._index.prompt(query, principal=principal, max_tokens=max_tokens, limit=limit, filter=filter, **more))
 
     def explain(self, blob: str, *, principal: Principal) -> Standing:

@@ -31,7 +31,8 @@ from ragstore.instrumentation import Instruments
 from ragstore.ledger import KnownBlob
 from ragstore.models import AttributeScalar, Hit, Principal, Prompt
 from ragstore.overview import overview, quarantined, retry
-from ragstore.prompting import SHIPPED, PromptBuilder, count_by
+from ragstore.prompting import SHIPPED, PromptBuilder
+from ragstore.prompting.history import cleaned, recent
 from ragstore.retrieval import AuditLog, Freshness, Observer, Quality, Retriever, Switches
 from ragstore.retrieval.record import observe_all
 from ragstore.retrieval.standing import Standing, contents, find, readers, standing
@@ -58,7 +59,6 @@ class AsyncIndex:
         self._assembly = Assembly(settings, connectors)
         self._settings = settings
         self._writing = asyncio.Lock()
-        self._count_tokens: Callable[[Sequence[str]], list[int]] | None = None
         self._quality = Quality(**settings.retrieval.model_dump())
         hours = settings.access.max_age_hours
         self._freshness = Freshness(max_age=hours * 3600, listed=self._assembly.ledger.listed) if hours else None
@@ -250,15 +250,8 @@ class AsyncIndex:
         `neighbours`, `rerank`; see `ragstore.retrieval.Quality`. Raises `StoreDamagedError` where the store has lost its rows: that is
         another answer than finding nothing.
         """
-        hits = await self._ask(
-            lambda retriever: retriever.search(
-                query, principal=principal, limit=limit, filter=filter, per_blob=per_blob, legs=legs, **switches
-            ),
-            rerank=switches.get("rerank", self._quality.rerank),
-        )
-        if not hits:
-            await self._refuse_lost_rows()
-        return hits
+        asked = {"principal": principal, "limit": limit, "filter": filter, "per_blob": per_blob, "legs": legs, **switches}
+        return await self._hits(query, asked)
 
     async def chunk(self, chunk_id: str, *, principal: Principal) -> Hit | None:
         """One chunk by its id; None where there is none, and where this principal may not read it."""
@@ -281,6 +274,7 @@ class AsyncIndex:
         template: str | None = None,
         history: Sequence[Mapping[str, str]] = (),
         wishes: str = "",
+        look_up: str | None = None,
         **switches: Unpack[Switches],
     ) -> Prompt:
         """Messages for a model, with numbered citations, in at most `max_tokens` tokens (default: `[prompt] max_tokens`).
@@ -289,23 +283,27 @@ class AsyncIndex:
         - `history`: earlier messages, `{"role": "user" | "assistant", "content": ...}`. What a client sends there is untrusted: it is
           never evidence, and this question alone is looked up, anew, as this principal.
         - `wishes`: how the answer should be, such as in which language; below the rules of the template.
+        - `look_up`: what is looked up instead of the question, such as "and in Berlin?" put so that it stands alone. It is a query and
+          nothing else: the prompt holds the question.
         - `per_blob`, `legs` and `switches` as of `search`. Neighbours of a hit go in right behind it, each whole as far as the budget goes.
         """
-        hits = await self._ask(
-            lambda retriever: retriever.search(
-                query, principal=principal, limit=limit, filter=filter, per_blob=per_blob, legs=legs, join=False, **switches
-            ),
-            rerank=switches.get("rerank", self._quality.rerank),
-        )
-        if not hits:
-            await self._refuse_lost_rows()
+        asked = {"principal": principal, "limit": limit, "filter": filter, "per_blob": per_blob, "legs": legs, "join": False, **switches}
+        hits = await self._hits(query if look_up is None else look_up, asked)
         settings = self._settings.prompt
         named = template or settings.template or ("chat" if history else "answer")
-        if self._count_tokens is None and settings.tokenizer:
-            self._count_tokens = await asyncio.to_thread(count_by, self._settings.base / settings.tokenizer)
-        count = self._count_tokens or self._assembly.reading()[0].count_tokens
-        builder = PromptBuilder(count_tokens=count, template=SHIPPED.get(named, self._settings.base / named))
+        builder = PromptBuilder(count_tokens=await self._assembly.counting(), template=SHIPPED.get(named, self._settings.base / named))
         return builder.build(query, hits, max_tokens=max_tokens or settings.max_tokens, history=history, wishes=wishes)
+
+    async def earlier(self, history: Sequence[Mapping[str, str]], *, max_tokens: int | None = None) -> list[dict[str, str]]:
+        """Those of these messages that `prompt` puts before the question, as they stand there; for who asks a model for its `look_up`."""
+        count, most = await self._assembly.counting(), max_tokens or self._settings.prompt.max_tokens
+        return recent(cleaned(history), max_tokens=most, count=lambda text: count([text])[0])[0]
+
+    async def _hits(self, query: str, asked: Mapping[str, Any]) -> list[Hit]:
+        hits = await self._ask(lambda retriever: retriever.search(query, **asked), rerank=asked.get("rerank", self._quality.rerank))
+        if not hits:
+            await self._refuse_lost_rows()
+        return hits
 
     async def _ask(self, question: Callable[[Retriever], Awaitable[Answer]], *, rerank: bool | None = False) -> Answer:
         """The answer of the collection that is there now: one replaced meanwhile (`reembed`) may have been gone when it answered.
