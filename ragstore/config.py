@@ -153,6 +153,7 @@ class ServiceSettings(_Section):
     burst: int = Field(default=60, ge=1, description="of them at once")
     max_body: int = Field(default=65_536, ge=1024, le=16 * 2**20, description="bytes of a request")
     timeout: float = Field(default=30, gt=0, le=3600, description="seconds for a request")
+    concurrency: int = Field(default=256, ge=1, le=100_000, description="requests at a time, answers that still stream included")
 
 
 class ChatSettings(_Section):
@@ -162,6 +163,10 @@ class ChatSettings(_Section):
     max_body: int = Field(default=2**20, ge=1024, le=16 * 2**20, description="bytes of a request, earlier messages included")
     conversations: str | None = Field(default=None, description="file of them; default: conversations.db beside the ledger")
     keep_days: float = Field(default=30, ge=0, le=36_600, description="since a conversation was last used; 0: none is kept")
+    rewrite: bool = Field(
+        default=True, description="whether the model first puts a question behind earlier messages so that it stands alone"
+    )
+    rewrite_timeout: float = Field(default=5, gt=0, le=60, description="seconds for that; then the question is looked up as it stands")
 
 
 class AskSettings(_Section):

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ragstore import tracing
 from ragstore.errors import ConfigError, TransientError
@@ -29,11 +29,15 @@ _AGAIN: Final = frozenset({408, 409, 425, 429})
 _SERVER: Final = 500
 _LONGEST_PAUSE: Final = 3600.0
 """Seconds; what the other side asks for beyond is not believed."""
+Kind = Literal["connect", "timeout", "broke_off", "busy", "refused", "endless", "unreadable"]
+"""What went wrong, in words of ours: nobody there, silence, an end in the middle, an HTTP status, no end, and what is no such API."""
 _USAGE: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 
 
 class EndpointRefusedError(ConfigError):
     """The other side will not answer, however often it is asked. `status` is that of HTTP."""
+
+    kind: Kind = "refused"
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -41,12 +45,16 @@ class EndpointRefusedError(ConfigError):
 
 
 class EndpointDownError(TransientError):
-    """The other side cannot answer now. `status` is that of HTTP, None where there was none; `late` where it took too long."""
+    """The other side cannot answer now. `status` is that of HTTP, None where there was none."""
 
-    def __init__(self, message: str, *, status: int | None = None, late: bool = False, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, kind: Kind, status: int | None = None, late: bool = False, retry_after: float | None = None
+    ) -> None:
         super().__init__(message, retry_after=retry_after)
+        self.kind = kind
         self.status = status
         self.late = late
+        """Whether it took too long, also to be reached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +128,15 @@ class Endpoint:
                     piece, half = _whole(said, half)
                     length += len(piece.text)
                     if length > _LONGEST:
-                        raise EndpointDownError(f"the answer of {self._model!r} does not end; it was stopped after {_LONGEST} characters")
+                        text = f"the answer of {self._model!r} does not end; it was stopped after {_LONGEST} characters"
+                        raise EndpointDownError(text, kind="endless")
                     yield piece
         except httpx.HTTPError as error:
-            late = isinstance(error, httpx.TimeoutException)
+            late, away = isinstance(error, httpx.TimeoutException), isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
             raise EndpointDownError(
-                f"{self._url!r} cannot be reached or ended early ({type(error).__name__}); try again later", late=late
+                f"{self._url!r} cannot be reached or ended early ({type(error).__name__}); try again later",
+                kind="connect" if away else "timeout" if late else "broke_off",
+                late=late,
             ) from error
 
     def _failure(self, response: httpx.Response, content: bytes) -> Exception:
@@ -136,7 +147,7 @@ class Endpoint:
             text = f"{self._url!r} knows no model {self._model!r}, or is no such endpoint (HTTP {status}){said}; see [ask]"
         elif status in _AGAIN or status >= _SERVER:
             text = f"{self._url!r} is busy or out of order (HTTP {status}){said}; try again later"
-            return EndpointDownError(text, status=status, retry_after=_pause(response))
+            return EndpointDownError(text, kind="busy", status=status, retry_after=_pause(response))
         else:
             text = f"{self._url!r} refuses the request (HTTP {status}){said}; see [ask]"
         return EndpointRefusedError(text, status=status)
@@ -163,7 +174,7 @@ async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
     if response.headers.get("Content-Type", "").startswith("application/json"):
         content = await _read(response, _LARGEST + 1)
         if len(content) > _LARGEST:
-            raise EndpointDownError(f"the answer does not end; it was stopped after {_LARGEST} bytes")
+            raise EndpointDownError(f"the answer does not end; it was stopped after {_LARGEST} bytes", kind="endless")
         yield _piece(_parsed(content.decode("utf-8", "replace")), "message")
         return
     finished = False
@@ -177,7 +188,7 @@ async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
         finished = finished or piece.finish is not None
         yield piece
     if not finished:
-        raise EndpointDownError("the answer ended in the middle; try again")
+        raise EndpointDownError("the answer ended in the middle; try again", kind="broke_off")
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:
@@ -191,7 +202,8 @@ async def _lines(response: httpx.Response) -> AsyncIterator[str]:
             rest.clear()
         rest += last
         if len(rest) > _LARGEST:
-            raise EndpointDownError("the endpoint sends a line without end; is [ask] base_url that of an OpenAI-compatible API?")
+            text = "the endpoint sends a line without end; is [ask] base_url that of an OpenAI-compatible API?"
+            raise EndpointDownError(text, kind="unreadable")
     yield rest.decode("utf-8", "replace")
 
 
@@ -209,14 +221,16 @@ def _parsed(data: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise EndpointDownError("the endpoint sent what is no JSON; is [ask] base_url that of an OpenAI-compatible API?") from error
+        text = "the endpoint sent what is no JSON; is [ask] base_url that of an OpenAI-compatible API?"
+        raise EndpointDownError(text, kind="unreadable") from error
     return found if isinstance(found, dict) else {}
 
 
 def _piece(event: Mapping[str, Any], key: str) -> Piece:
     """The text of the first choice, and whether that choice has ended. Raises `EndpointDownError` for an error in the stream."""
     if event.get("error"):
-        raise EndpointDownError(f"the endpoint broke off{_message(json.dumps(event).encode())}; try again later")
+        said = _message(json.dumps(event).encode())
+        raise EndpointDownError(f"the endpoint broke off{said}; try again later", kind="broke_off")
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
     part = choice.get(key)

@@ -183,6 +183,7 @@ rate = 600                          # requests per minute and principal, 0 for n
 burst = 60
 max_body = 65_536                   # bytes of a request
 timeout = 30                        # seconds for a request
+concurrency = 256                   # requests at a time, answers that still stream included; more are told to come again (503)
 # keys = [{principal = "ada", hash = "sha256:..."}]   # of API keys, as ragstore serve --new-key prints it; no principal: reads metrics
 # tokens = {issuer = "https://login.microsoftonline.com/TENANT/v2.0", audience = "CLIENT-ID"}   # or bearer tokens of OpenID Connect
 # ^ also jwks_url, algorithms = ["RS256", "ES256"], leeway = 60, groups_claim = "sometimes", ids = "guid"
@@ -192,6 +193,8 @@ timeout = 300                       # seconds for a whole answer
 max_body = 1_048_576                # bytes of a request, earlier messages included
 keep_days = 30                      # that a conversation is kept after its last turn, where its client asks for that; 0: none is kept
 # conversations = "conversations.db"   # where; default: beside the ledger
+rewrite = true                      # have the model put "and in Berlin?" so that it stands alone, and look that up; false: as it stands
+rewrite_timeout = 5                 # seconds for that; then it is looked up as it stands
 """
 
 

@@ -49,10 +49,12 @@ def build(
     instruments: Instruments,
     metrics: Metrics,
     local: bool = False,
+    ending: asyncio.Event | None = None,
 ) -> FastAPI:
     """The application. The index stays the caller's, who closes it after the last request.
 
-    `local`: only requests to this machine's own names are answered, for when nobody has to say who asks.
+    - `local`: only requests to this machine's own names are answered, for when nobody has to say who asks.
+    - `ending`: when it is set, answers that the model is still giving end with an error that says so.
     """
     index.observe(measured(instruments))
     app = FastAPI(
@@ -74,7 +76,7 @@ def build(
     if find_spec("mcp") is not None:  # the extra `mcp`
         app.router.routes.append(Route(MCP_PATH, endpoint=McpRoute(index), methods=["POST"]))
     kept = open_conversations(index.settings)
-    for router in (chat_routes(index, instruments, kept), conversation_routes(index, kept)):
+    for router in (chat_routes(index, instruments, kept, ending or asyncio.Event()), conversation_routes(index, kept)):
         app.include_router(router, **bearer)
     app.router.routes.extend(page_routes())
     app.add_api_route("/healthz", service.alive, response_model=None)

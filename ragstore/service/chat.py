@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import APIRouter, Request
@@ -23,8 +24,11 @@ from ragstore.prompting.history import cleaned
 from ragstore.service.bodies import problems
 from ragstore.service.chat_bodies import ChatQuery, misunderstood
 from ragstore.service.completions import END, Answer, ChatCompletion, Completion, broken
-from ragstore.service.front import CHAT, MODELS, GoneError
+from ragstore.service.front import CHAT, MODELS
 from ragstore.service.problems import Problem, RefusedError, problem_of
+from ragstore.service.rewriting import Rewritten, standing_alone
+from ragstore.service.upstream import problem_of_model
+from ragstore.service.waiting import until_gone, until_the_end
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -32,9 +36,6 @@ if TYPE_CHECKING:
     from ragstore.index import AsyncIndex
     from ragstore.instrumentation import Instruments
 
-_TOO_MANY: Final = 429
-_NOT_AS_IT_IS: Final = frozenset({400, 413, 422})
-"""What a model's service says of a request that another request could mend."""
 _UNFORESEEN: Final = Problem(status=500, detail="something went wrong that nobody foresaw; the log says where", code="internal_error")
 _PULSE: Final = 15.0
 """Seconds between two signs of life in a stream: proxies give up what is silent for a minute, and a model may think for longer."""
@@ -67,9 +68,9 @@ def open_conversations(settings: Settings) -> Conversations | None:
     return Conversations(conversations_file(settings), keep_days=settings.chat.keep_days)
 
 
-def chat_routes(index: AsyncIndex, instruments: Instruments, kept: Conversations | None) -> APIRouter:
+def chat_routes(index: AsyncIndex, instruments: Instruments, kept: Conversations | None, ending: asyncio.Event) -> APIRouter:
     """`/v1/chat/completions` and `/v1/models`. Raises `ConfigError` where a model is named that cannot be asked."""
-    chat = Chat(index, instruments, kept)
+    chat = Chat(index, instruments, kept, ending)
     router = APIRouter(route_class=OpenAIRoute, tags=["OpenAI"])
     answers: dict[int | str, dict[str, Any]] = {
         200: {"model": ChatCompletion, "content": {"text/event-stream": {"schema": {"type": "string"}}}},
@@ -85,11 +86,13 @@ def chat_routes(index: AsyncIndex, instruments: Instruments, kept: Conversations
 class Chat:
     """What the routes do. Whoever comes here has proved who asks (`Front`)."""
 
-    def __init__(self, index: AsyncIndex, instruments: Instruments, kept: Conversations | None) -> None:
+    def __init__(self, index: AsyncIndex, instruments: Instruments, kept: Conversations | None, ending: asyncio.Event) -> None:
         section = index.settings.ask
         self.index = index
         self.instruments = instruments
         self.kept = kept
+        self.ending = ending
+        """Set when the service ends and waits for no answer any more."""
         self._endpoint: Endpoint | None = None
         if section.base_url and section.model:
             key, seconds = section.api_key_env, section.timeout
@@ -140,7 +143,7 @@ class _Answering(Response):
         seconds = self._chat.index.settings.chat.timeout
         try:
             async with asyncio.timeout(seconds) as timer:
-                answer = await self._answered(send)
+                answer = await until_the_end(self._chat.ending, self._answered(send))
         except Exception as error:
             told = self._told(error, late=isinstance(error, TimeoutError) and timer.expired())
             if self._began:  # the status is said already
@@ -158,9 +161,15 @@ class _Answering(Response):
     async def _answered(self, send: Send) -> Answer:
         """Retrieve, ask, and give what comes where a stream is wanted."""
         body, chat = self._body, self._chat
+        if len(body.wishes) > _CHARACTERS * chat.index.settings.prompt.max_tokens:
+            raise QueryError("the instructions are longer than the whole prompt may be: shorten the messages of the role 'system'")
         conversation = await self._conversation()
         turns = await _readable(chat.index, conversation, self._principal)
-        built = await self._built(turns)
+        rewritten = await self._rewritten(turns)
+        if rewritten is not None and turns != (now := await _readable(chat.index, conversation, self._principal)):
+            turns, rewritten = now, replace(rewritten, query=None)  # what is not to be read any more since the model was asked, it has read
+        looked_up = None if rewritten is None else rewritten.query
+        built = await self._built(turns, looked_up)
         with chat.instruments.span("chat.model", model=chat.endpoint.model, tokens=built.tokens, sources=len(built.citations)):
             spoken = await self._spoken(send, built)
         text = spoken.text
@@ -168,12 +177,13 @@ class _Answering(Response):
         answer = Answer(
             text=text,
             finish=spoken.finish,
-            usage=spoken.usage,
+            usage=spoken.usage if rewritten is None else _together(spoken.usage, rewritten.usage),
             built=built,
             grounding=await asyncio.to_thread(check, text, built.texts),
             marks=found,
             conversation=body.conversation,
             kept=await self._keep(conversation, turns, built, text, found),
+            looked_up=looked_up,
         )
         if body.stream:
             await self._say(send, "")  # also where the model said nothing
@@ -200,13 +210,29 @@ class _Answering(Response):
                     await self._say(send, piece.text)
         return Piece(text="".join(texts), finish=finish, usage=usage)
 
-    async def _built(self, turns: Sequence[Turn]) -> Prompt:
-        body, index = self._body, self._chat.index
-        if len(body.wishes) > _CHARACTERS * index.settings.prompt.max_tokens:
-            raise QueryError("the instructions are longer than the whole prompt may be: shorten the messages of the role 'system'")
-        history = [message for turn in turns for message in _messages(turn)] or body.earlier
-        history = _last(history, characters=_CHARACTERS * index.settings.prompt.max_tokens)
-        return await index.prompt(body.question, principal=self._principal, filter=body.filter, history=history, wishes=body.wishes)
+    async def _rewritten(self, turns: Sequence[Turn]) -> Rewritten | None:
+        """The question so that it stands alone, by what the prompt will hold before it; None where nobody need be asked for that."""
+        body, chat, section = self._body, self._chat, self._chat.index.settings.chat
+        question, history = body.question, self._history(turns)
+        earlier = await chat.index.earlier(history) if section.rewrite and history else []
+        if not earlier:
+            return None
+        with chat.instruments.span("chat.rewrite", model=chat.endpoint.model):
+            found = await standing_alone(chat.endpoint, question, earlier, seconds=section.rewrite_timeout, counts=body.counts)
+        if found.why:
+            chat.instruments.log("chat.not_rewritten", id=self._request_id, kind=found.why, status=found.status)
+        return found
+
+    def _history(self, turns: Sequence[Turn]) -> list[dict[str, str]]:
+        said = [message for turn in turns for message in _messages(turn)] or self._body.earlier
+        return _last(said, characters=_CHARACTERS * self._chat.index.settings.prompt.max_tokens)
+
+    async def _built(self, turns: Sequence[Turn], looked_up: str | None) -> Prompt:
+        body = self._body
+        asked: dict[str, Any] = {"filter": body.filter, "history": self._history(turns), "wishes": body.wishes, "look_up": looked_up}
+        if body.rerank is not None:
+            asked["rerank"] = body.rerank
+        return await self._chat.index.prompt(body.question, principal=self._principal, **asked)
 
     async def _conversation(self) -> Conversation | None:
         """The conversation that is meant. Raises `RefusedError` where there is none of this caller's, or no turn can be added to it."""
@@ -274,28 +300,10 @@ class _Answering(Response):
             problem = Problem(status=504, detail="the model took too long; ask for less", code="timeout")
             return RefusedError(problem, reason="timeout")
         if isinstance(error, (EndpointDownError, EndpointRefusedError)):
-            self._chat.instruments.log("chat.down", id=self._request_id, error=type(error).__name__, status=error.status)
-            return RefusedError(_upstream(error), reason=f"model_{error.status or type(error).__name__}")
+            told = {"error": type(error).__name__, "kind": error.kind, "status": error.status}
+            self._chat.instruments.log("chat.down", id=self._request_id, **told)
+            return RefusedError(problem_of_model(error), reason=f"model_{error.status or error.kind}")
         return error
-
-
-async def until_gone(receive: Receive, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work while the caller is there. Raises `GoneError`, and ends the work, where the caller goes away first."""
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise GoneError
-        await working
-    finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def asking(request: Request) -> Principal:
@@ -346,25 +354,14 @@ def _last(messages: Sequence[dict[str, str]], *, characters: int) -> list[dict[s
     return kept
 
 
+def _together(one: Mapping[str, int] | None, other: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    """The tokens of both; None where the answer's own are not known."""
+    return one if one is None or other is None else {name: count + other.get(name, 0) for name, count in one.items()}
+
+
 def _listed(model: str) -> dict[str, Any]:
     return {"id": model, "object": "model", "created": 0, "owned_by": "ragstore"}
 
 
 def _problem(error: Exception) -> Problem:
     return problem_of(error) if isinstance(error, RagstoreError) else _UNFORESEEN
-
-
-def _upstream(error: EndpointDownError | EndpointRefusedError) -> Problem:
-    """Nothing of what the other side says, which may quote anything."""
-    if isinstance(error, EndpointRefusedError):
-        if error.status in _NOT_AS_IT_IS:
-            detail = "the model refuses this request: a parameter that it does not take, perhaps, or more than it can read"
-            return Problem(status=400, detail=detail, code="model_refused")
-        return Problem(status=502, detail="the model cannot be asked as it is set up here; the log says more", code="model_refused")
-    wait = {"Retry-After": str(max(1, round(error.retry_after or 1)))}
-    if error.status == _TOO_MANY:
-        detail = "the model has too much to do; wait a little"
-        return Problem(status=429, detail=detail, code="model_busy", headers=wait)
-    if error.late:
-        return Problem(status=504, detail="the model does not answer in time; try again later", code="model_timeout")
-    return Problem(status=502, detail="the model cannot answer now, or broke off; try again later", code="model_unavailable", headers=wait)

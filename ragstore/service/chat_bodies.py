@@ -8,9 +8,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from ragstore.errors import QueryError
 from ragstore.service.problems import Problem
-from ragstore.service.questions import WHOLE, Text, storable
+from ragstore.service.questions import LONGEST, WHOLE, Text, storable
 
-LONGEST_QUESTION: Final = 8_192
 _LONGEST_MESSAGE: Final = 65_536
 _MOST_MESSAGES: Final = 1_000
 _MOST_PARTS: Final = 100
@@ -87,8 +86,8 @@ class TextFormat(_Said):
 class ChatQuery(_Said):
     """A conversation whose last message is the question. Who asks is what the credential says: there is no field for it.
 
-    The question alone is looked up, anew for each request. Earlier messages show what it is about, and are never evidence: a client may
-    have made them up.
+    The question alone is looked up, anew for each request; with earlier messages before it, as the model puts it so that it stands alone
+    (`search_query` of the answer). Earlier messages show what it is about, and are never evidence: a client may have made them up.
     """
 
     messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=_MOST_MESSAGES)]
@@ -104,6 +103,10 @@ class ChatQuery(_Said):
     )
     conversation: Annotated[str, Field(pattern=_CONVERSATION)] | None = Field(
         default=None, description="An extension: the id of a conversation that is kept here. Then `messages` are the new ones only."
+    )
+    rerank: bool | None = Field(
+        default=None,
+        description="An extension: whether a model orders what was found, as in `/v1/search`. True is refused where there is none.",
     )
     # For the model.
     temperature: Annotated[Finite, Field(ge=0, le=2)] | None = None
@@ -136,8 +139,8 @@ class ChatQuery(_Said):
         last = self.messages[-1]
         if last.role != "user" or not last.text.strip():
             raise QueryError("the last message must be of the role 'user', with a text: it is what is looked up")
-        if len(last.text) > LONGEST_QUESTION:
-            raise QueryError(f"the last message has {len(last.text)} characters; what is looked up has at most {LONGEST_QUESTION}")
+        if len(last.text) > LONGEST:
+            raise QueryError(f"the last message has {len(last.text)} characters; what is looked up has at most {LONGEST}")
         return last.text
 
     @property

@@ -37,6 +37,8 @@ class Answer:
     """The conversation that it belongs to."""
     kept: bool = False
     """Whether it was put into that."""
+    looked_up: str | None = None
+    """What was looked up, where that was not the question as it stands."""
 
     @property
     def citations(self) -> list[dict[str, Any]]:
@@ -61,6 +63,8 @@ class Answer:
     def additions(self) -> dict[str, Any]:
         """What ragstore adds to the object."""
         added: dict[str, Any] = {"citations": self.citations, "grounding": self.grounding.as_dict()}
+        if self.looked_up is not None:
+            added["search_query"] = self.looked_up
         if self.conversation is not None:
             added["conversation"] = {"id": self.conversation, "kept": self.kept}
         return added
@@ -183,9 +187,10 @@ class _Conversation(BaseModel):
 
 
 class ChatCompletion(BaseModel):
-    """An answer with what ragstore adds: `citations`, `grounding`, `conversation`.
+    """An answer with what ragstore adds: `citations`, `grounding`, `conversation`, and `search_query` where not the question was looked up.
 
-    In a stream they are in the last chunk that has a choice; an answer that breaks off ends with `{"error": {...}}` instead.
+    In a stream they are in the last chunk that has a choice; an answer that breaks off ends with `{"error": {...}}` instead. `usage` counts
+    all that the model was asked for this answer: also what to look up, where it said how many tokens that took.
     """
 
     id: str
@@ -196,4 +201,5 @@ class ChatCompletion(BaseModel):
     usage: _Usage | None = None
     citations: list[_Source]
     grounding: _Grounding
+    search_query: str | None = None
     conversation: _Conversation | None = None

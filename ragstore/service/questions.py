@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ragstore.retrieval.quality import MOST_NEIGHBOURS
 from ragstore.retrieval.search import MAX_LIMIT
 
-_LONGEST: Final = 8_192
+LONGEST: Final = 8_192
+"""Characters of what is looked up."""
 _LONGEST_MESSAGE: Final = 65_536
 _MOST_MESSAGES: Final = 200
 _NO_NUL: Final[dict[str, Any]] = {"pattern": r"^[^\x00]*$"}
@@ -23,7 +24,7 @@ def storable(text: str) -> str:
     return text
 
 
-Text = Annotated[str, Field(min_length=1, max_length=_LONGEST), AfterValidator(storable)]
+Text = Annotated[str, Field(min_length=1, max_length=LONGEST), AfterValidator(storable)]
 
 WHOLE: Final = BeforeValidator(lambda value: int(value) if isinstance(value, float) and value.is_integer() else value)
 """JSON has one kind of number: 8.0 is a whole one. Text is none."""
@@ -81,7 +82,7 @@ class PromptQuestion(Question):
         max_length=_MOST_MESSAGES,
         description="Earlier messages, oldest first. They are talk and never evidence: the query alone is looked up, anew.",
     )
-    wishes: Annotated[str, Field(max_length=_LONGEST, json_schema_extra=_NO_NUL), AfterValidator(storable)] = Field(
+    wishes: Annotated[str, Field(max_length=LONGEST, json_schema_extra=_NO_NUL), AfterValidator(storable)] = Field(
         default="", description="How the answer should be, such as in which language. It stands below the rules, and changes none."
     )
     max_tokens: Annotated[int, Field(ge=256, le=10_000_000), WHOLE] | None = Field(

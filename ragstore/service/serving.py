@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ragstore.instrumentation import Instruments
 
 _BACKLOG: Final = 2048
+_PARTING: Final = 2.0
+"""Seconds for those to say so whose answers are still being given when patience is over. Then they are cut off."""
 _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -56,9 +59,16 @@ async def serve(
                 "[access] mode, or say --allow-open"
             )
         await _warm_up(index, instruments)
-        app = build(index, authenticator=authenticator, instruments=instruments, metrics=metrics, local=local and authenticator.anonymous)
+        ending = asyncio.Event()
+        app = build(
+            index,
+            authenticator=authenticator,
+            instruments=instruments,
+            metrics=metrics,
+            local=local and authenticator.anonymous,
+            ending=ending,
+        )
         # The time limit of a request is also how long the end waits for one. Whoever asks is never taken from headers of a proxy.
-        patience = int(settings.timeout) + 1
         server = _Server(
             Config(
                 app,
@@ -69,8 +79,10 @@ async def serve(
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_graceful_shutdown=patience,
-            )
+                timeout_graceful_shutdown=math.ceil(settings.timeout + _PARTING),
+            ),
+            ending=ending,
+            patience=settings.timeout,
         )
         listener.listen(_BACKLOG)
         url = f"http://{f'[{address}]' if ':' in address else address}:{number}"
@@ -117,6 +129,19 @@ def _server_log(instruments: Instruments) -> Iterator[None]:
 
 class _Server(Server):
     """Ends on a signal as a command does: with its exit code. A second signal does what the system does with it."""
+
+    def __init__(self, config: Config, *, ending: asyncio.Event, patience: float) -> None:
+        super().__init__(config)
+        self._ending = ending
+        self._patience = patience
+
+    @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        timer = asyncio.get_running_loop().call_later(self._patience, self._ending.set)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
 
     @contextmanager
     @override

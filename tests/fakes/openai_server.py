@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +23,7 @@ from ragstore.embedding.hashing import HashEmbedder
 
 CHAT = "/v1/chat/completions"
 MOST_INPUTS = 2048
+_ENDLESS = 10**9
 MOST_TOKENS = 300_000
 MOST_TOKENS_PER_INPUT = 8192
 
@@ -49,6 +53,12 @@ class OpenAIServer:
         self.component: float | None = None
         self.reply = ""
         """What the model says to any messages, streamed a few characters at a time."""
+        self.replies: list[str] = []
+        """What it says to the next messages, before `reply` is its answer to all."""
+        self.silent = 0
+        """So many of the next messages are taken, and nothing is said to them, not even a status."""
+        self.trickles = 0
+        """So many of the next ones are answered by a line without end, of which a byte comes each `pause`."""
         self.cut = False
         """The stream ends in the middle."""
         self.torn = False
@@ -72,9 +82,16 @@ class OpenAIServer:
                     server.running += 1
                     server.most_at_once = max(server.most_at_once, server.running)
                     failure = server.failures.pop(0) if server.failures else None
+                    silent, trickles = self.path == CHAT and server.silent > 0, self.path == CHAT and server.trickles > 0
+                    server.silent -= silent
+                    server.trickles -= trickles
+                if silent:
+                    server.left(self.connection)
+                    return
                 failure = failure or server.check(self.path, self.headers.get("Authorization"), body)
                 chat = self.path == CHAT
-                content = server.error(failure) if failure else server.said(body) if chat else server.answer(body)
+                said = server.answer if not chat else server.said if not trickles else lambda _body: b""
+                content = server.error(failure) if failure else said(body)
                 with server._lock:
                     server.running -= 1
                 self.send_response(200 if failure is None else failure.status)
@@ -82,9 +99,12 @@ class OpenAIServer:
                 headers = {"Content-Type": kind, **(failure.headers if failure else {})}
                 for name, value in headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(content) + server.torn))
+                self.send_header("Content-Length", str(_ENDLESS if trickles else len(content) + server.torn))
                 self.end_headers()
                 parts = content.split(b"\r\n\r\n") if server.pause and chat and failure is None else [content]
+                if trickles:
+                    server.trickle(self.wfile)
+                    return
                 try:
                     for number, part in enumerate(parts):
                         time.sleep(server.pause)
@@ -110,6 +130,21 @@ class OpenAIServer:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+
+    def left(self, connection: socket.socket) -> None:
+        """Wait until who asks is gone."""
+        with contextlib.suppress(OSError):
+            connection.recv(1)
+        self.running -= 1
+        self.gone.set()
+
+    def trickle(self, out: BufferedIOBase) -> None:
+        """A byte, and another one, until who asks is gone."""
+        with contextlib.suppress(OSError):
+            while True:
+                out.write(b":")
+                time.sleep(self.pause)
+        self.gone.set()
 
     def check(self, path: str, authorization: str | None, body: dict[str, Any]) -> Failure | None:
         """The failure that the documented rules demand, if any."""
@@ -148,12 +183,14 @@ class OpenAIServer:
 
     def said(self, body: dict[str, Any]) -> bytes:
         """The reply as server-sent events with a comment and an empty choice between them, or whole."""
+        with self._lock:
+            reply = self.replies.pop(0) if self.replies else self.reply
         usage = {"prompt_tokens": 9, "completion_tokens": 4, "total_tokens": 13} if body.get("stream_options") else {"total_tokens": 1}
         if not self.streams:
-            choice = {"message": {"role": "assistant", "content": self.reply}, "finish_reason": self.finish}
+            choice = {"message": {"role": "assistant", "content": reply}, "finish_reason": self.finish}
             return json.dumps({"choices": [choice], "usage": usage}).encode()
         assert body["stream"] is True
-        pieces = [self.reply[start : start + 5] for start in range(0, len(self.reply), 5)]
+        pieces = [reply[start : start + 5] for start in range(0, len(reply), 5)]
         deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}, *({"content": piece} for piece in pieces)]
         events = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
         last = [{"choices": [{"index": 0, "delta": {}, "finish_reason": self.finish}]}, {"choices": [], "usage": usage}]

@@ -207,13 +207,13 @@ def serving(workspace: Workspace) -> Serving:
 
 @pytest.fixture
 def chatting(serving: Serving, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Serving:
-    """`async with chatting(chat={"timeout": 1}) as talk`: `serving` with a model to ask, at an address of this machine."""
+    """`async with chatting(chat={"timeout": 1}, ask={}) as talk`: `serving` with a model to ask, at an address of this machine."""
     monkeypatch.setenv("MODEL_KEY", "secret")
 
     @asynccontextmanager
-    async def start(*, chat: dict[str, Any] | None = None, **service: Any) -> AsyncIterator[Chatting]:
+    async def start(*, chat: dict[str, Any] | None = None, ask: dict[str, Any] | None = None, **service: Any) -> AsyncIterator[Chatting]:
         with OpenAIServer() as model:
-            workspace.sections["ask"] = {"base_url": model.base_url, "model": "wise", "api_key_env": "MODEL_KEY"}
+            workspace.sections["ask"] = {"base_url": model.base_url, "model": "wise", "api_key_env": "MODEL_KEY", **(ask or {})}
             workspace.sections["chat"] = chat or {}
             async with serving(**service) as served, listening(served.app) as url:
                 yield Chatting(served=served, model=model, url=url)

@@ -121,6 +121,8 @@ async def test_an_error_of_the_model_is_told_without_its_words(
         assert caught.value.response.headers.get("retry-after") == ("17" if status in {429, 500, 503} else None)
         line = await logged(talk)
         assert (line["route"], line["status"], line["reason"]) == ("/v1/chat/completions", caught.value.status_code, f"model_{status}")
+        [down] = [line for line in talk.served.lines() if line["event"] == "chat.down"]
+        assert (down["kind"], down["status"]) == ("busy" if status == 429 or status >= 500 else "refused", status)
 
 
 @pytest.mark.parametrize("how", ["cut", "torn"])

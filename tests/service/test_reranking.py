@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import openai
 import pytest
 from mcp import Client
 
 from ragstore.service.mcp import mcp_server
 from tests.fakes.rerank_server import Failure, RerankServer
 from tests.service.conftest import ADA_CANARY, Serving
+from tests.support.chatting import whole
 from tests.support.workspace import Workspace
 
 
@@ -38,6 +40,15 @@ async def test_http_reranks_unless_it_is_told_not_to(serving: Serving, reranking
         assert [hit["chunk"] for hit in answers[0]["hits"]] == [hit["chunk"] for hit in reversed(answers[2]["hits"])]
 
 
+async def test_a_chat_reranks_unless_it_is_told_not_to(chatting: Serving, reranking: RerankServer) -> None:
+    async with chatting() as talk:
+        answers = [await whole(talk, "bob", "meets for soup", extra_body=said) for said in ({}, {"rerank": True}, {"rerank": False})]
+    assert len(reranking.requests) == 2
+    assert not any(ADA_CANARY in text for text in reranking.texts)
+    orders = [[source["blob"] for source in answer.citations] for answer in answers]
+    assert orders[0] == orders[1] == orders[2][::-1]
+
+
 async def test_mcp_reranks_unless_it_is_told_not_to(serving: Serving, reranking: RerankServer) -> None:
     async with serving() as served, Client(mcp_server(served.index, lambda _context: served.index.principal("bob"))) as client:
         orders: list[list[Any]] = []
@@ -54,6 +65,16 @@ async def test_a_caller_who_asks_for_what_is_not_there_is_told_so(serving: Servi
         answer = await served.post("search", "bob", query="soup", rerank=True)
     assert answer.status_code == 400
     assert "no reranker" in answer.json()["detail"]
+
+
+async def test_who_asks_for_it_in_a_chat_is_told_so_too(chatting: Serving) -> None:
+    async with chatting() as talk:
+        with pytest.raises(openai.BadRequestError, match="no reranker"):
+            await whole(talk, "bob", "soup", extra_body={"rerank": True})
+        with pytest.raises(openai.BadRequestError) as caught:
+            await whole(talk, "bob", "soup", extra_body={"rerank": "yes"})
+        assert caught.value.param == "rerank"
+        assert talk.model.requests == []
 
 
 async def test_a_service_that_is_down_is_not_the_callers_affair(serving: Serving, reranking: RerankServer) -> None:
