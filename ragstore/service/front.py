@@ -8,7 +8,8 @@ import re
 import secrets
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -68,7 +69,7 @@ class GoneError(Exception):
 
 
 class Front:
-    """The outermost layer of the application. Order: host, credential, rate, size; all of it within the time limit."""
+    """The outermost layer of the application. Order: place, host, credential, rate, size; all of it within the time limit."""
 
     def __init__(
         self,
@@ -90,6 +91,7 @@ class Front:
         self._seconds = {CHAT: chat.timeout + _MARGIN}
         self._bytes = {CHAT: chat.max_body}
         self._limit = RateLimit(rate=settings.rate, burst=settings.burst)
+        self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI has it."""
@@ -115,7 +117,8 @@ class Front:
         timer = asyncio.timeout(self._seconds.get(exchange.route, self._settings.timeout))
         try:
             async with timer:
-                await self._answer(scope, headers, receive, send, exchange)
+                with self._place(scope["path"]):
+                    await self._answer(scope, headers, receive, send, exchange)
                 return
         except RefusedError as error:
             problem, exchange.reason = error.problem, error.reason
@@ -135,6 +138,26 @@ class Front:
             problem, exchange.reason = _unforeseen(), self._note_bug(error, exchange)
         if not exchange.status:  # an answer that has begun cannot become another one: the server cuts it off
             await _send_problem(problem, exchange, send)
+
+    @contextmanager
+    def _place(self, path: str) -> Iterator[None]:
+        """One of the places for requests under way, taken before a credential is looked at or a body read.
+
+        Health and metrics need none, so that whoever watches over the service is answered while it is busy. The server's own limit of that
+        kind knows no such difference, and answers in plain text without `Retry-After`.
+        """
+        if not path.startswith(GUARDED):
+            yield
+            return
+        if self._under_way >= self._settings.concurrency:
+            detail = "too many requests are under way here; come again in a moment"
+            problem = Problem(status=_UNAVAILABLE, detail=detail, code="busy", headers={"Retry-After": "1"})
+            raise RefusedError(problem, reason="concurrency")
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     async def _answer(self, scope: Scope, headers: Mapping[str, str], receive: Receive, send: Send, exchange: Exchange) -> None:
         if self._local and not is_loopback(host_of(headers.get("host", ""))):
