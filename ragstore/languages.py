@@ -39,7 +39,7 @@ _FUNCTION_WORDS: Final = {
         ovat se seka sen siita sita tai vuonna""",
     "turkish": """
         ama ancak arasında ayrıca bir bu bunun cok da daha de degil diger en gibi gore hangi her icin icinde ile ise kadar kendi ki kim
-        nasıl ne nedir nin nın olan olarak oldugu once onun sonra tarafından tum uzerinde ve veya ya yani""",
+        nasıl ne nedir nin nın olan olarak oldugu onun sonra tarafından tum uzerinde ve veya ya yani""",
     "romanian": """
         aceasta acest al ale au care ce cine cu dar de din dupa este fost in intre la lui mai nu pe pentru prin sa sau sunt un unde""",
     "hungarian": """
@@ -84,17 +84,20 @@ _SHARE: Final = 16
 def told(words: Sequence[str]) -> str | None:
     """The name of the language that these folded words are in, None where it is English or cannot be told.
 
-    It is the one that most different function words are of: at least 3, or 2 of at most 32 words; more than there are of English; and every
-    16th word is one, which they are not in a list of people named `de la`.
+    It is the one that most different function words are of (first those that English lacks count, then all): at least 3, or 2 where there
+    are at most 32 words; more than there are of English; and every 16th word is one, which they are not in a list of people named `de la`.
     """
     found = _FOREIGN.intersection(words)
     least = 2 if len(words) <= _SHORT else 3
     if len(found) < least:
         return None
-    # By the order of `LANGUAGES` where there are as many, as of Danish and Norwegian: the same text has the same language in every process.
-    best = max(LANGUAGES, key=lambda name: len(found & _TELLING[name]))
-    count = len(found & _TELLING[best])
-    if count < least or count <= len(_AGAINST[best].intersection(words)) or not _often(FUNCTION_WORDS[best], words):
+    counts = {name: len(found & telling) for name, telling in _TELLING.items()}
+    most = max(counts.values())
+    if most < least:
+        return None
+    # Of those alike, such as Danish and Norwegian, the first of `LANGUAGES`: the same text has the same language in every process.
+    best = max((name for name in LANGUAGES if counts[name] == most), key=lambda name: len(FUNCTION_WORDS[name].intersection(words)))
+    if most <= len(_AGAINST[best].intersection(words)) or not _often(FUNCTION_WORDS[best], words):
         return None
     return best
 

@@ -149,6 +149,10 @@ def test_a_row_is_found_by_another_form_of_a_word_in_its_own_language(language: 
     assert not set(words(ASKED[language])) & set(words(text))
 
 
+def test_words_that_english_has_too_tell_apart_what_others_leave_open() -> None:
+    assert told(words("Sopimus on allekirjoitettu ja se on voimassa")) == "finnish"
+
+
 def test_each_language_is_tried() -> None:
     assert SENTENCES.keys() == ASKED.keys() == LANGUAGES.keys() == FUNCTION_WORDS.keys()
 
@@ -174,9 +178,19 @@ def test_numbers_and_other_scripts_are_the_same_in_every_language() -> None:
     assert query_chains("v2 北京 Haus")[1] == ["v2", "北京", "de_haus"]
 
 
-def test_the_language_of_a_query_follows_english() -> None:
-    assert [chain[-1][:3] for chain in query_chains("Gdzie jest i co to za miasto?")[1:3]] == ["pl_", "de_"]
-    assert query_chains("wer war der Kanzler")[0] == ["wer", "war", "der", "kanzler"]
+def test_the_language_that_a_query_tells_comes_first_and_english_next() -> None:
+    assert [chain[-1] for chain in query_chains("Gdzie jest i co to za miasto?")[:3]] == ["pl_miast", "miasto", "de_miasto"]
+    assert query_chains("wer war der Kanzler")[:2] == [["de_kanzl"], ["wer", "war", "der", "kanzler"]]
+    assert query_chains("wer war der")[0] == ["wer", "war", "der"]
+
+
+def test_a_long_query_asks_for_all_its_words_in_the_language_that_it_tells_and_for_few_in_others() -> None:
+    german = [f"der{letter} und die nicht" for letter in "abcdefghij"] * 100
+    asked = query_terms(" ".join(german) + " Verteidigung")
+    assert "de_verteid" in asked[:1_024]
+    assert "verteidigung" in asked
+    assert "fr_verteidigung" not in asked
+    assert any(term.startswith("fr_") for term in asked)
 
 
 def test_function_words_are_left_out_of_rows_of_their_language_only() -> None:
