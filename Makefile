@@ -12,7 +12,8 @@ demo: $(VENV)/.installed
 	@command -v ragstore >/dev/null || echo 'To have the command ragstore in this shell: . $(BIN)/activate'
 
 # Two halves of about the same length at once, each with servers of its own; PYTEST_ARGS are options, such as -k NAME.
-TEST = HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE) $(BIN)/python -m pytest -m "not long"
+# Bytecode is written even where the environment forbids it: hundreds of processes would compile all they import.
+TEST = PYTHONDONTWRITEBYTECODE= HYPOTHESIS_PROFILE=$(HYPOTHESIS_PROFILE) $(BIN)/python -m pytest -m "not long"
 test: $(VENV)/.installed-test
 	$(TEST) tests/unit tests/service $(PYTEST_ARGS) > $(VENV)/unit.log 2>&1 & half=$$!; \
 	$(TEST) --ignore=tests/unit --ignore=tests/service $(PYTEST_ARGS); other=$$?; \
