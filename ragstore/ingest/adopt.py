@@ -129,7 +129,7 @@ class Adopter:
                     text_hash=record.text_hash,
                 )
             )
-            if ours.chunk_id not in generation.kept:
+            if ours.chunk_id not in generation.written:
                 rows.append(_adopted(theirs, ours.chunk_id, generation, columns))
         return rows, columns
 

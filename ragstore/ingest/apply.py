@@ -171,12 +171,13 @@ class Applier:
             await self._finish(item, fetched, generation, columns, moved_from=None)
 
     def _next_generation(self, state: BlobState, known: KnownBlob | None, began: float) -> Generation:
-        documents = self._parts.ledger.documents
+        kept = self._parts.ledger.documents.chunk_ids(known.document_id) if known and known.serves else frozenset()
         return Generation(
             document_id=state.id.document_id,
             number=(known.generation if known else 0) + 1,
             began=began,
-            kept=documents.chunk_ids(known.document_id) if known and known.serves else frozenset(),
+            kept=kept,
+            written=kept if known and self._parts.has_terms_of_now(known) else frozenset(),
         )
 
     async def _adopt(self, item: Planned, fetched: FetchedBlob, generation: Generation) -> bool:

@@ -32,7 +32,9 @@ class Generation:
     began: float
     """When one began to look at the blob, in seconds since the epoch."""
     kept: frozenset[str]
-    """Chunk ids of the committed generation: their rows are in the store already."""
+    """Chunk ids of the committed generation."""
+    written: frozenset[str]
+    """Those of them whose rows are in the store as they should be."""
     records: PackedChunks = field(default_factory=PackedChunks)
     media_type: str = ""
     title: str | None = None
@@ -98,7 +100,7 @@ class ContentReader:
 
     async def _rows(self, chunks: Sequence[Chunk], generation: Generation, columns: AccessColumns) -> list[Row]:
         records = [generation.add(chunk) for chunk in chunks]
-        new = [(record, chunk) for record, chunk in zip(records, chunks, strict=True) if record.chunk_id not in generation.kept]
+        new = [(record, chunk) for record, chunk in zip(records, chunks, strict=True) if record.chunk_id not in generation.written]
         texts = {chunk.text_hash: chunk.text for _, chunk in new}
         self._supply.count_reused(len(chunks) - len(texts))
         vectors = await self._supply.of(texts)

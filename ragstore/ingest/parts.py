@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from ragstore.access import Policy
 from ragstore.chunking import Chunker
@@ -14,6 +15,9 @@ from ragstore.contracts import Embedder, Source, Store
 from ragstore.ledger import KnownBlob, Ledger
 from ragstore.models import AccessAttributes, AccessColumns, BlobId
 from ragstore.parsing import PARSER_VERSION, ParserPool
+from ragstore.terms import TERMS_VERSION
+
+_TERMS: Final = f"|terms={TERMS_VERSION}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +36,12 @@ class Parts:
 
     @property
     def pipeline(self) -> str:
-        """Fingerprint of all that turns content into chunks and vectors."""
-        return f"{PARSER_VERSION}|{self.chunker.fingerprint}|{self.embedder.fingerprint}"
+        """Fingerprint of all that turns content into chunks, vectors and terms."""
+        return f"{PARSER_VERSION}|{self.chunker.fingerprint}|{self.embedder.fingerprint}{_TERMS}"
+
+    def has_terms_of_now(self, known: KnownBlob) -> bool:
+        """Whether the rows of this blob were written with the terms by which queries look for them."""
+        return known.pipeline.endswith(_TERMS)
 
     def source_of(self, blob: BlobId) -> Source | None:
         """The source whose container this blob is in; None where it is configured no more."""
