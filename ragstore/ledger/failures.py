@@ -40,6 +40,14 @@ def not_writable(file: Path) -> ConfigError:
     return ConfigError(f"the ledger {str(file)!r} may not be written by this user; check the owner and the rights of it and of its folder")
 
 
+def replaced(file: Path) -> ConfigError:
+    """For a ledger whose file is another one than that which this process opened, or none."""
+    return ConfigError(
+        f"the ledger {str(file)!r} was deleted or replaced while this process had it open, so that nothing of it counts any more; "
+        "bring back the right file where this one is not, and start this process again"
+    )
+
+
 def _by_recovery(file: Path, error: BaseException | None) -> RagstoreError | None:
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -17,17 +18,20 @@ from sqlalchemy.pool import NullPool
 from ragstore.errors import ConfigError, IndexLockedError
 from ragstore.ledger import schema
 from ragstore.ledger.connection import Scrubbed
-from ragstore.ledger.failures import not_writable, translated
+from ragstore.ledger.failures import not_writable, replaced, translated
 
 _READERS_MAY_TAKE: Final = 5_000
 """Milliseconds that `scrub` waits for other processes to end what they read."""
+
+_LOOKED_AT: Final = 0.1
+"""Seconds for which the file is not looked at again, so that a search, which asks several times, pays for one look."""
 
 
 class SQLiteConnections:
     """Transactions on one ledger. Reading needs no lock; `lock_for_writing` is for the one process that writes.
 
-    A ledger that this user may not change is opened for reading only. Every block raises `ConfigError` where the file is damaged or may
-    not be used so, `OutageError` where its disk is full or fails.
+    A ledger that this user may not change is opened for reading only. Every block raises `ConfigError` where the file is damaged, is not
+    the one that was opened, or may not be used so, `OutageError` where its disk is full or fails.
     """
 
     shared = False
@@ -42,12 +46,30 @@ class SQLiteConnections:
         self._turn = threading.Lock()
         self._own: sqlite3.Connection | None = None
         """Of `at_once`: it waits neither for its turn nor for another process."""
+        self._opened: tuple[int, int] | None = None
+        self._looked = float("-inf")
         if self._read_only:
             with self.read() as connection:
                 schema.check(connection)
         elif not self._is_current():
             with self.write() as connection:  # of processes that open a new ledger at once one makes the tables, and the others wait
                 schema.prepare(connection)
+        if not self._read_only:  # there each block opens the file that is there then
+            self._opened = _identity(self._file)
+
+    def _is_the_same(self) -> bool:
+        """Whether the file is the one that was opened.
+
+        Where it was deleted or another one put in its place, connections go on with the old one, and would never learn what is revoked.
+        SQLite looks in the same way, but only before some writes: `SQLITE_FCNTL_HAS_MOVED`.
+        """
+        now = time.monotonic()
+        if self._opened is None or now < self._looked + _LOOKED_AT:
+            return True
+        if self._opened != _identity(self._file):
+            return False  # and looked at again each time: a file that was moved away may come back
+        self._looked = now
+        return True
 
     def _is_current(self) -> bool:
         with self.read() as connection:
@@ -56,12 +78,14 @@ class SQLiteConnections:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A connection for reading; sees what was committed before."""
+        if not self._is_the_same():
+            raise replaced(self._file)
         with translated(self._file), self._engine.connect() as connection:
             yield connection
 
     def at_once(self, statement: str, parameters: Sequence[object]) -> list[tuple[Any, ...]] | None:
         """What a look at a few rows gives, in the thread that asks; None where it would have to wait for somebody, or fails."""
-        if self._read_only or not self._turn.acquire(blocking=False):
+        if self._read_only or not self._is_the_same() or not self._turn.acquire(blocking=False):
             return None
         try:
             if self._own is None:
@@ -81,6 +105,8 @@ class SQLiteConnections:
         """A transaction: all of it or nothing, durable when the block is left. One at a time in this process."""
         if self._read_only:
             raise not_writable(self._file)
+        if not self._is_the_same():
+            raise replaced(self._file)
         with translated(self._file), self._writing, self._engine.connect() as connection, connection.begin():
             # Otherwise SQLite would take its lock at the first change, and another process might change what was read until then.
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -131,6 +157,14 @@ class SQLiteConnections:
             if self._own is not None:
                 self._own.close()
             self._own = None
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _writing_engine(file: Path) -> Engine:
