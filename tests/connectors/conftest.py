@@ -18,10 +18,11 @@ from ragstore_pinecone import PineconeStore
 from tests.fakes.azure_search import AzureSearch
 from tests.fakes.pinecone import PineconeServer
 from tests.support import azure_search, change_feed
+from tests.support.certificates import without_authorities
 from tests.support.event_grid import EventGridWriter
 from tests.support.event_queue import Open
 from tests.support.feed_writer import ContainerSink, FeedWriter
-from tests.support.pinecone_stores import OpenPinecone, without_authorities
+from tests.support.pinecone_stores import OpenPinecone
 from tests.support.watching import Start, feed_of
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ from ragstore.service.metrics import Metrics
 from ragstore.service.signing import SigningKeys
 from ragstore.service.tokens import Tokens
 from tests.fakes.openai_server import OpenAIServer
+from tests.support.certificates import without_authorities
 from tests.support.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -164,6 +165,12 @@ async def listening(app: FastAPI) -> AsyncIterator[str]:
 
 
 Serving = Callable[..., Any]
+
+
+@pytest.fixture(autouse=True)
+def no_authorities(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """For all clients, and for what they speak to."""
+    without_authorities(monkeypatch, tmp_path_factory.getbasetemp())
 
 
 @pytest.fixture

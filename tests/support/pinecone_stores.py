@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Protocol
 
-import pytest
 from typing_extensions import override
 
 from ragstore.contracts import TextQuery, VectorQuery
 from ragstore.filters import Filter
 from ragstore.models import Match
 from ragstore_pinecone import PineconeStore
-
-
-def without_authorities(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Nothing here speaks TLS, and to read 150 certificates anew for each client took a third of the time of the suite."""
-    patch.setenv("SSL_CERT_DIR", str(folder))
 
 
 class OpenPinecone(Protocol):

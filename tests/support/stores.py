@@ -18,7 +18,7 @@ from tests.fakes.azure_search import AzureSearch
 from tests.fakes.pinecone import PineconeServer
 from tests.support import pgvector, postgres
 from tests.support.azure_search import KEY_VARIABLE
-from tests.support.pinecone_stores import without_authorities
+from tests.support.certificates import without_authorities
 
 KINDS: Final = ("memory", "lancedb", "pgvector", "azure-search", "pinecone")
 HTTP: Final = ("azure-search", "pinecone")
