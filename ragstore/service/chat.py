@@ -18,7 +18,7 @@ from ragstore.answering import Endpoint, EndpointDownError, EndpointRefusedError
 from ragstore.assembly import conversations_file
 from ragstore.config import Settings
 from ragstore.conversations import Conversation, Conversations, Turn
-from ragstore.errors import QueryError, RagstoreError
+from ragstore.errors import PoisonError, QueryError, RagstoreError
 from ragstore.models import Principal, Prompt
 from ragstore.prompting.history import cleaned
 from ragstore.service.bodies import problems
@@ -26,7 +26,7 @@ from ragstore.service.chat_bodies import ChatQuery, misunderstood
 from ragstore.service.completions import END, Answer, ChatCompletion, Completion, broken
 from ragstore.service.front import CHAT, MODELS
 from ragstore.service.problems import Problem, RefusedError, problem_of
-from ragstore.service.rewriting import Rewritten, standing_alone
+from ragstore.service.rewriting import LONGEST_REWRITTEN, Rewritten, standing_alone
 from ragstore.service.upstream import problem_of_model
 from ragstore.service.waiting import until_gone, until_the_end
 
@@ -169,7 +169,7 @@ class _Answering(Response):
         if rewritten is not None and turns != (now := await _readable(chat.index, conversation, self._principal)):
             turns, rewritten = now, replace(rewritten, query=None)  # what is not to be read any more since the model was asked, it has read
         looked_up = None if rewritten is None else rewritten.query
-        built = await self._built(turns, looked_up)
+        built, looked_up = await self._built(turns, looked_up)
         with chat.instruments.span("chat.model", model=chat.endpoint.model, tokens=built.tokens, sources=len(built.citations)):
             spoken = await self._spoken(send, built)
         text = spoken.text
@@ -214,7 +214,8 @@ class _Answering(Response):
         """The question so that it stands alone, by what the prompt will hold before it; None where nobody need be asked for that."""
         body, chat, section = self._body, self._chat, self._chat.index.settings.chat
         question, history = body.question, self._history(turns)
-        earlier = await chat.index.earlier(history) if section.rewrite and history else []
+        wanted = section.rewrite and history and len(question) <= LONGEST_REWRITTEN
+        earlier = await chat.index.earlier(history) if wanted else []
         if not earlier:
             return None
         with chat.instruments.span("chat.rewrite", model=chat.endpoint.model):
@@ -227,12 +228,19 @@ class _Answering(Response):
         said = [message for turn in turns for message in _messages(turn)] or self._body.earlier
         return _last(said, characters=_CHARACTERS * self._chat.index.settings.prompt.max_tokens)
 
-    async def _built(self, turns: Sequence[Turn], looked_up: str | None) -> Prompt:
-        body = self._body
-        asked: dict[str, Any] = {"filter": body.filter, "history": self._history(turns), "wishes": body.wishes, "look_up": looked_up}
+    async def _built(self, turns: Sequence[Turn], looked_up: str | None) -> tuple[Prompt, str | None]:
+        """The prompt, and what was looked up for it where that was not the question itself."""
+        body, index = self._body, self._chat.index
+        asked: dict[str, Any] = {"filter": body.filter, "history": self._history(turns), "wishes": body.wishes}
         if body.rerank is not None:
             asked["rerank"] = body.rerank
-        return await self._chat.index.prompt(body.question, principal=self._principal, **asked)
+        try:
+            return await index.prompt(body.question, principal=self._principal, look_up=looked_up, **asked), looked_up
+        except (PoisonError, QueryError) as error:
+            if looked_up is None:
+                raise
+            self._chat.instruments.log("chat.not_rewritten", id=self._request_id, kind=type(error).__name__)
+        return await index.prompt(body.question, principal=self._principal, **asked), None
 
     async def _conversation(self) -> Conversation | None:
         """The conversation that is meant. Raises `RefusedError` where there is none of this caller's, or no turn can be added to it."""

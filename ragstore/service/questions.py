@@ -85,6 +85,9 @@ class PromptQuestion(Question):
     wishes: Annotated[str, Field(max_length=LONGEST, json_schema_extra=_NO_NUL), AfterValidator(storable)] = Field(
         default="", description="How the answer should be, such as in which language. It stands below the rules, and changes none."
     )
+    look_up: Text | None = Field(
+        default=None, description="What is looked up instead of the query, such as a follow-up put so that it stands alone."
+    )
     max_tokens: Annotated[int, Field(ge=256, le=10_000_000), WHOLE] | None = Field(
         default=None, description="The most tokens of all messages together. By default as configured."
     )

@@ -17,6 +17,8 @@ from ragstore.answering import Endpoint, EndpointDownError, EndpointRefusedError
 from ragstore.prompting.sources import boundary_for, plain
 from ragstore.service.questions import LONGEST
 
+LONGEST_REWRITTEN: Final = 1_000
+"""Characters of a question. One that says more stands alone, and to say all of it again would take a model longer than there is time."""
 _SYSTEM: Final = """\
 You put the last question of a conversation so that it can be understood without the conversation, for a search in documents.
 Put what words such as "it", "there" and "the second one" stand for in their place, and what the question leaves out, as far as the \

@@ -7,8 +7,15 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import openai
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from ragstore.answering import Piece
+from ragstore.errors import PoisonError
+from ragstore.service.questions import storable
+from ragstore.service.rewriting import _taken
 from ragstore.testing.faults import FaultyEmbedder
 from tests.fakes.openai_server import Failure
 from tests.service.conftest import ADA_CANARY, BOB_CANARY, Chatting, Serving
@@ -98,7 +105,44 @@ async def test_a_question_that_stands_alone_already_is_no_other_query(chatting: 
         assert looked_up == [_SHORT]
 
 
+async def test_a_long_question_stands_alone(chatting: Serving, looked_up: list[str]) -> None:
+    async with chatting() as talk:
+        long = "When does the board meet, " + "and where, " * 100 + "in Berlin?"
+        await _follow(talk, text=long)
+        assert (len(talk.model.requests), looked_up) == (1, [long])
+
+
 # What can go wrong, and costs the better query alone.
+
+
+@given(st.text(st.sampled_from("ab \n\0<>/?think")) | st.text())
+def test_whatever_a_model_says_is_a_query_or_none(said: str) -> None:
+    found = _taken(Piece(text=said), _SHORT, "0123456789ab")
+    assert (found.query is None) == (bool(found.why) or said.strip() == _SHORT)
+    assert found.query is None or (found.query.strip() and storable(found.query) and "\n" not in found.query)
+
+
+async def test_a_query_that_cannot_be_looked_up_is_none(chatting: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with chatting() as talk:
+        prompt = talk.served.index.prompt
+
+        async def refusing(question: str, **asked: Any) -> Any:
+            if asked.get("look_up"):
+                raise PoisonError("embedding_refused", "it is refused")
+            return await prompt(question, **asked)
+
+        monkeypatch.setattr(talk.served.index, "prompt", refusing)
+        talk.model.replies = [_ALONE, "On Monday [1]."]
+        answer = await _follow(talk)
+        assert (answer.choices[0].message.content, hasattr(answer, "search_query")) == ("On Monday [1].", False)
+        assert [line["kind"] for line in _lines(talk)] == ["PoisonError"]
+
+
+async def test_a_filter_that_is_wrong_is_told_where_a_query_was_made_too(chatting: Serving) -> None:
+    async with chatting() as talk:
+        talk.model.reply = _ALONE
+        with pytest.raises(openai.BadRequestError, match="filter"):
+            await _follow(talk, extra_body={"filter": "path ="})
 
 
 @pytest.mark.parametrize(

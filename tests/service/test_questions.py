@@ -106,7 +106,7 @@ async def test_every_switch_of_a_search_reaches_the_index(serving: Serving, door
 @pytest.mark.parametrize("door", ["http", "mcp"])
 async def test_every_switch_of_a_prompt_reaches_the_index(serving: Serving, door: str) -> None:
     history = [{"role": "user", "content": "What is a halyard?"}, {"role": "assistant", "content": "A rope [1]."}]
-    more: list[dict[str, Any]] = [{"template": "summarise"}, {"history": history}, {"max_tokens": 400}]
+    more: list[dict[str, Any]] = [{"template": "summarise"}, {"history": history}, {"look_up": "soup"}, {"max_tokens": 400}]
     async with serving() as served, _over(door, served) as ask:
         ada = served.index.principal("ada")
         plain = await served.index.prompt(_QUERY, principal=ada)
