@@ -27,7 +27,7 @@ async def _raw(talk: Chatting) -> str:
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_model_that_says_nothing_is_waited_for_as_long_as_ask_timeout(chatting: Serving, *, stream: bool) -> None:
-    async with chatting(ask={"timeout": 0.5}, concurrency=1) as talk:
+    async with chatting(ask={"timeout": 1.5}, concurrency=1) as talk:
         talk.model.silent = 1
         began = asyncio.get_running_loop().time()
         with pytest.raises(openai.InternalServerError) as caught:
@@ -46,7 +46,7 @@ async def test_a_model_that_never_ends_is_left_after_chat_timeout_and_its_caller
     chatting: Serving, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr("ragstore.service.chat._PULSE", 0.2)
-    async with chatting(chat={"timeout": 2.0}, concurrency=1) as talk:
+    async with chatting(chat={"timeout": 3.0}, concurrency=1) as talk:
         setattr(talk.model, how, 1)
         talk.model.pause = 0.1
         raw = await asyncio.wait_for(_raw(talk), 20)
@@ -61,7 +61,7 @@ async def test_a_model_that_never_ends_is_left_after_chat_timeout_and_its_caller
 
 
 async def test_a_model_that_trickles_is_left_where_the_answer_is_wanted_whole(chatting: Serving) -> None:
-    async with chatting(chat={"timeout": 1.0}, ask={"timeout": 0.5}) as talk:
+    async with chatting(chat={"timeout": 3.0}, ask={"timeout": 1.5}) as talk:
         talk.model.trickles, talk.model.pause = 1, 0.1  # never silent for long enough to be given up for that
         with pytest.raises(openai.InternalServerError) as caught:
             await whole(talk, "ada")

@@ -163,7 +163,7 @@ async def test_a_reply_that_is_no_query_is_not_looked_up(chatting: Serving, look
     [("refused", "refused", 400), ("busy", "busy", 429), ("silent", "timeout", None), ("trickles", "timeout", None)],
 )
 async def test_a_model_that_does_not_say_it_in_time_costs_no_answer(chatting: Serving, how: str, kind: str, status: int | None) -> None:
-    async with chatting(chat={"rewrite_timeout": 0.4}) as talk:
+    async with chatting(chat={"rewrite_timeout": 0.4 if status is None else 20}) as talk:
         talk.model.replies = ["On Monday [1]."]
         if status is None:
             setattr(talk.model, how, 1)
