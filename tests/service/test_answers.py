@@ -84,7 +84,8 @@ async def test_two_people_asking_at_once_never_see_each_others_canary(serving: S
                 await served.http.get("/readyz"),
                 await served.http.get("/openapi.json"),
             ]
-            assert not [answer for answer in answers if other in answer.text]
+            assert not [(answer.request.url, answer.text) for answer in answers if other in answer.text]
+            assert [answer.status_code for answer in answers[:4]] == [200] * 4, [answer.text for answer in answers[:4]]
             return str(answers[0].text)
 
         texts = await asyncio.gather(*(asks(who, number) for number in range(6) for who in ("ada", "bob")))
