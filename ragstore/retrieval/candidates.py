@@ -110,7 +110,7 @@ class Candidates:
             alone = [leg.matches if leg else None for leg in (vector, text)]
             return fuse(*alone, fusion=self.fusion, vector_complete=vector_complete)
         share = self._vector_share(vector.matches, text.matches)
-        words = lifted(self.query, text.matches)
+        words = lifted(self.query[:_TEXT_LENGTH], text.matches)
         return fuse(vector.matches, words, fusion=self.fusion, vector_complete=vector_complete, vector_weight=share)
 
     def _vector_share(self, vector: Sequence[Match], text: Sequence[Match]) -> float:

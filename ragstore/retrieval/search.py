@@ -271,7 +271,8 @@ async def _collect(candidates: Candidates, door: Door, selecting: Selecting) -> 
         hits = await _fill(candidates, door, alone or max(_FIRST_CANDIDATES, 2 * limit), selecting)
     if door.refused or not door.scope.exact:
         candidates.sieve = door.permitted
-        hits = await _fill(candidates, door, alone or max(_FIRST_PERMITTED, 2 * limit), selecting)
+        first = _FIRST_CANDIDATES if door.scope.exact else _FIRST_PERMITTED  # a refusal must not show in how many were ranked
+        hits = await _fill(candidates, door, alone or max(first, 2 * limit), selecting)
     return hits
 
 

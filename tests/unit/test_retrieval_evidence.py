@@ -134,6 +134,16 @@ async def test_a_weight_that_is_said_is_not_moved_by_evidence(request: pytest.Fi
     assert await ranked(library, query, calibrated=True) != await ranked(library, query, calibrated=False)
 
 
+async def test_what_the_words_are_not_asked_for_lifts_nothing(request: pytest.FixtureRequest) -> None:
+    library = Library(request.node.name, GROUPS)
+    await library.add("a.md", "the cellar key", "a key of the cellar")
+    query = "cellar key"
+    beyond = query + " " * (10_000 - len(query)) + "key of brass"
+    assert await ranked(library, beyond, calibrated=False, vector_weight=0.0) == await ranked(
+        library, query, calibrated=False, vector_weight=0.0
+    )
+
+
 async def test_what_was_not_found_by_words_still_stands_in_the_order_of_the_vectors(request: pytest.FixtureRequest) -> None:
     library = Library(request.node.name, GROUPS)
     await library.add("a.md", "brass keyring", "door", "keyrings of old brass")

@@ -326,3 +326,13 @@ async def test_what_may_not_be_read_moves_no_score_and_no_rank_whatever_is_switc
     after = await reader(library, store=store).search("rotate the key", **asking)
     assert [(hit.chunk, hit.text) for hit in after] == [(hit.chunk, hit.text) for hit in before]
     assert [hit.score for hit in after] == pytest.approx([hit.score for hit in before])
+
+
+async def test_that_a_store_lags_behind_a_revocation_moves_no_score_and_no_rank(library: Library) -> None:
+    for number in range(60):
+        await library.add(f"{number}.md", f"key lock{number} door{number}")
+    store = Watching(library.store, obey=False)
+    before = await reader(library, store=store).search("key", principal=ALICE)
+    await library.add("secret.md", "key key key", allow="bob")
+    after = await reader(library, store=store).search("key", principal=ALICE)
+    assert [(hit.chunk, pytest.approx(hit.score)) for hit in before] == [(hit.chunk, hit.score) for hit in after]
