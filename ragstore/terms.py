@@ -40,6 +40,9 @@ _DROPPED: Final = re.compile(
 )
 """Accents, Arabic vowel marks, and characters that only steer the layout."""
 
+_MARKS: Final = re.compile(r"([^\w\s\x00-\x7f]{32})[^\w\s\x00-\x7f]+")
+"""No character has so many marks, and to put n of them in order takes n * n steps (Unicode Standard Annex 15 allows 30 in a row)."""
+
 _STEMMERS: Final = {
     "greek": (0x0370, 0x03FF),
     "russian": (0x0400, 0x052F),
@@ -81,6 +84,7 @@ def fold(text: str) -> str:
     """The text without case, accents and compatibility forms (`ﬁ`, full width), in composed form."""
     if text.isascii():
         return text.lower()
+    text = _MARKS.sub(r"\1", text)
     return unicodedata.normalize("NFC", _DROPPED.sub("", unicodedata.normalize("NFKD", text.casefold()))).casefold()
 
 

@@ -14,7 +14,7 @@ from ragstore.embedding.scripts import unread
 from ragstore.errors import PoisonError, QueryError, TransientError
 from ragstore.filters import Filter
 from ragstore.models import Match
-from ragstore.retrieval.evidence import EVEN, vector_share
+from ragstore.retrieval.evidence import EVEN, RANK, vector_share
 from ragstore.retrieval.fusion import Fusion, fuse
 from ragstore.retrieval.phrases import lifted
 
@@ -86,6 +86,8 @@ class Candidates:
     """The last `best` saw every row that the filter admits and a leg can find, or all of them that the sieve lets through."""
     matches: dict[str, Match] = field(default_factory=dict)
     """Every match seen so far, by chunk id."""
+    measures: tuple[Match, ...] = ()
+    """Those of the last `best` by whose scores all others are measured."""
     _vector: NDArray[np.float32] | None = None
     _asked: dict[type[VectorQuery | TextQuery], int] = field(default_factory=dict)
 
@@ -109,6 +111,7 @@ class Candidates:
         if vector is None or text is None:
             alone = [leg.matches if leg else None for leg in (vector, text)]
             return fuse(*alone, fusion=self.fusion, vector_complete=vector_complete)
+        self.measures = (*vector.matches[:1], *vector.matches[-1:], *text.matches[:RANK])
         share = self._vector_share(vector.matches, text.matches)
         words = lifted(self.query[:_TEXT_LENGTH], text.matches)
         return fuse(vector.matches, words, fusion=self.fusion, vector_complete=vector_complete, vector_weight=share)

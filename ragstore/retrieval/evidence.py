@@ -11,7 +11,8 @@ from ragstore.models import Match
 EVEN: Final = 0.5
 """Where nothing tells which leg knows more."""
 _SHARE: Final = 0.6
-_RANK: Final = 20
+RANK: Final = 20
+"""Of the text leg: as far as its first scores are compared."""
 _LEAST, _MOST = 0.05, 0.95
 """Neither leg is ever silent: it still gives an order to what the other does not tell apart."""
 
@@ -38,6 +39,6 @@ def vector_share(vector: Sequence[Match], text: Sequence[Match], *, unrelated: f
 def _evenness(text: Sequence[Match]) -> float:
     """The 20th score of the text leg as a part of the first; 0 where there are not so many."""
     scores = sorted((match.score for match in text if math.isfinite(match.score)), reverse=True)
-    if len(scores) < _RANK or scores[0] <= 0:
+    if len(scores) < RANK or scores[0] <= 0:
         return 0.0
-    return max(0.0, scores[_RANK - 1] / scores[0])
+    return max(0.0, scores[RANK - 1] / scores[0])

@@ -282,6 +282,9 @@ async def _fill(candidates: Candidates, door: Door, number: int, selecting: Sele
     while True:
         selection = selecting.begin()
         ranked = await candidates.best(number)
+        # A store that lags behind shows what may not be read any more, also where it ranks too low to be looked at and yet moves others.
+        if candidates.measures:
+            await door.permitted(candidates.measures)
         for start in range(0, len(ranked), size):
             if selection.full:
                 break

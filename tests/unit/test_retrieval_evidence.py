@@ -106,6 +106,10 @@ def test_lifting_drops_nothing_and_lowers_nothing(query: str, texts: Sequence[st
     assert all(was.score <= now.score <= 1.4 * was.score + 1e-9 for was, now in zip(before, after, strict=True))
 
 
+def test_of_texts_that_score_alike_none_is_lifted_for_standing_first() -> None:
+    assert scores("soy sauce", *["soy sauce"] * 40) == pytest.approx([1.4] * 40)
+
+
 def test_a_text_without_end_costs_no_more_than_its_beginning() -> None:
     assert scores("soy sauce", "x " * 3_000 + "soy sauce", "x " * 100 + "soy sauce") == [1.0, pytest.approx(1.4)]
 

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
+from ragstore.contracts import TextQuery, VectorQuery
 from ragstore.embedding.hashing import HashEmbedder
 from ragstore.errors import AccessError, ConfigError, QueryError
-from ragstore.filters import ALWAYS
+from ragstore.filters import ALWAYS, Filter
 from ragstore.models import Hit, Match, Row
 from ragstore.retrieval import Quality, Retrieval, Retriever
 from ragstore.retrieval.candidates import Candidates
@@ -335,5 +336,29 @@ async def test_that_a_store_lags_behind_a_revocation_moves_no_score_and_no_rank(
     before = await reader(library, store=store).search("key", principal=ALICE)
     await library.add("secret.md", "key key key", allow="bob")
     after = await reader(library, store=store).search("key", principal=ALICE)
+    assert [hit.chunk for hit in after] == [hit.chunk for hit in before]
+    assert [hit.score for hit in after] == pytest.approx([hit.score for hit in before])
+
+
+class LaggingNearby(Watching):
+    """Proposes, as the nearest vector of all, a row that may not be read any more."""
+
+    hidden: Match | None = None
+
+    @override
+    async def search(self, query: VectorQuery | TextQuery, *, filter: Filter, limit: int) -> list[Match]:
+        found = await super().search(query, filter=filter, limit=limit)
+        return [self.hidden, *found][:limit] if self.hidden and isinstance(query, VectorQuery) else found
+
+
+async def test_a_row_that_may_not_be_read_any_more_moves_no_score_either_where_it_ranks_too_low_to_be_looked_at(library: Library) -> None:
+    for number in range(60):
+        await library.add(f"{number}.md", f"key lock{number} door{number}")
+    await library.add("secret.md", "nothing of that kind", allow="bob")
+    (secret,) = [chunk for chunk in library.ledger.values() if chunk.blob.path == "secret.md"]
+    store = LaggingNearby(library.store)
+    before = await reader(library, store=store).search("key", principal=ALICE, vector_weight=0.05)
+    store.hidden = Match(chunk_id=secret.chunk_id, document_id=secret.document_id, text="nothing of that kind", score=10.0)
+    after = await reader(library, store=store).search("key", principal=ALICE, vector_weight=0.05)
     assert [hit.chunk for hit in after] == [hit.chunk for hit in before]
     assert [hit.score for hit in after] == pytest.approx([hit.score for hit in before])

@@ -227,3 +227,8 @@ def test_the_terms_of_a_query_are_those_of_its_chains(text: str) -> None:
 @given(text_of_any)
 def test_a_row_is_found_by_its_own_text(text: str) -> None:
     assert not row_terms(text) or finds(text, text)
+
+
+def test_marks_without_end_take_no_time_and_change_no_word_around_them() -> None:
+    text = "ein \u00e9" + "\u0301\u0316" * 200_000 + "clair und \u0440\u0435\u043a\u0430"
+    assert words(text) == words("ein \u00e9clair und \u0440\u0435\u043a\u0430")
