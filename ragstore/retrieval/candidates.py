@@ -86,7 +86,7 @@ class Candidates:
     """The last `best` saw every row that the filter admits and a leg can find, or all of them that the sieve lets through."""
     matches: dict[str, Match] = field(default_factory=dict)
     """Every match seen so far, by chunk id."""
-    measures: tuple[Match, ...] = ()
+    measures: Sequence[Match] = ()
     """Those of the last `best` by whose scores all others are measured."""
     _vector: NDArray[np.float32] | None = None
     _asked: dict[type[VectorQuery | TextQuery], int] = field(default_factory=dict)

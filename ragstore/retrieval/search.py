@@ -283,14 +283,16 @@ async def _fill(candidates: Candidates, door: Door, number: int, selecting: Sele
         selection = selecting.begin()
         ranked = await candidates.best(number)
         # A store that lags behind shows what may not be read any more, also where it ranks too low to be looked at and yet moves others.
-        if candidates.measures:
-            await door.permitted(candidates.measures)
+        besides = [match.chunk_id for match in candidates.measures]
         for start in range(0, len(ranked), size):
             if selection.full:
                 break
             scores = dict(ranked[start : start + size])  # the whole slice, because a fresh copy may follow a stale one
-            for match in await door.permitted([candidates.matches[chunk_id] for chunk_id in scores]):
-                selection.add(_hit(door.chunk_of(match), text=match.text, score=scores[match.chunk_id]))
+            looked_at = dict.fromkeys([*scores, *besides])
+            besides = []
+            for match in await door.permitted([candidates.matches[chunk_id] for chunk_id in looked_at]):
+                if match.chunk_id in scores:
+                    selection.add(_hit(door.chunk_of(match), text=match.text, score=scores[match.chunk_id]))
         if selection.full or candidates.exhausted:
             return selection.hits
         number = larger(number)
